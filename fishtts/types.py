@@ -1,0 +1,111 @@
+"""What crosses the border between two rooms: voices, prompts, sampling parameters, audio.
+
+Frozen records only; no behaviour beyond checking themselves, no files, no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fishtts.errors import UsageError
+
+Codes = npt.NDArray[np.int64]
+"""Codec codes, shape ``[C, F]``: row 0 semantic, the others residual."""
+
+Samples = npt.NDArray[np.float32]
+"""Mono audio, shape ``[N]``, values in [-1, 1]."""
+
+StopReason = Literal["eos", "limit", "aborted"]
+"""Why a request ended: the model's end token, its frame limit, or the caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """Mono samples and their rate in Hz."""
+
+    samples: Samples
+    sample_rate: int
+
+    @property
+    def seconds(self) -> float:
+        """Length in seconds."""
+        return len(self.samples) / self.sample_rate
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One recording as the prompt sees it: its codes and the words said in it.
+
+    ``text`` is empty where the transcript is unknown (only some models accept that).
+    """
+
+    codes: Codes
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """A named speaker: the references that make a model sound like them.
+
+    ``codec`` names the codec that made the codes (its identity hash); codes of another codec are
+    meaningless.
+    """
+
+    name: str
+    references: tuple[Reference, ...]
+    codec: str = ""
+    language: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a model is asked to continue: ``matrix`` is int64 ``[1 + C, T]``.
+
+    Row 0 holds token ids, rows 1 to C the codes (zero where a position is not audio). Built by the
+    model family's ``prompt.py``; the engine never sees text.
+    """
+
+    matrix: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to draw. ``max_frames`` counts true frames, 0 means up to the model's length limit."""
+
+    temperature: float = 0.8
+    top_p: float = 0.8
+    top_k: int = 30
+    seed: int = 0
+    max_frames: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.temperature < 2.0:
+            raise UsageError(f"The temperature is {self.temperature}; it must lie between 0 and 2.")
+        if not 0.0 < self.top_p <= 1.0:
+            raise UsageError(f"top-p is {self.top_p}; it must be above 0 and at most 1.")
+        if self.top_k < 1:
+            raise UsageError(f"top-k is {self.top_k}; it must be 1 or more (1 is greedy).")
+        if not 0 <= self.seed < 2**63:
+            raise UsageError(f"The seed is {self.seed}; it must lie between 0 and 2^63 - 1.")
+        if self.max_frames < 0:
+            raise UsageError(f"The frame limit is {self.max_frames}; it cannot be negative.")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One stretch of text that the model speaks in one request.
+
+    ``text`` is the user's own words (units joined in order give the whole input, white space
+    apart), ``model_text`` what the model is given, ``pause_s`` the silence after it.
+    """
+
+    text: str
+    model_text: str
+    pause_s: float = 0.0
+    paragraph_end: bool = False
+    warnings: tuple[str, ...] = field(default=())

@@ -1,0 +1,237 @@
+"""Training examples of the language model: codes and texts in S2's prompt format, batched.
+
+Runs in loader processes, on numpy alone. The prompt it writes is the one ``prompt.py`` of the
+model family builds; ``check_prompt.py``-style equality is asserted by tests/recipes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file
+from torch.utils.data import IterableDataset, get_worker_info
+
+from recipes.minnow.layout import (
+    END_ID,
+    NUM_CODEBOOKS,
+    NUM_SEMANTIC,
+    PHRASE_ID,
+    SEMANTIC_BEGIN,
+    SPECIAL_ID,
+)
+from recipes.minnow.texts import Texts
+
+LENGTHS = (192, 256, 320, 384, 448, 512, 640)
+IGNORE = -100
+END_TARGET = NUM_SEMANTIC
+NEWLINE = 10
+PLAIN = PHRASE_ID["convert the provided text to speech"]
+WITH_REFERENCE = PHRASE_ID[
+    "convert the provided text to speech reference to the following:\n\nText:\n"
+]
+SPEECH = PHRASE_ID["\n\nSpeech:\n"]
+SPEAKER_TAG = list(b"<|speaker:0|>")
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """One utterance as codes. ``first``/``last`` are character positions a frame, -1 unknown."""
+
+    codes: np.ndarray
+    text: bytes
+    speaker: int
+    first: np.ndarray
+    last: np.ndarray
+
+
+class Corpus:
+    """All code files that exist so far, with utterances by speaker."""
+
+    def __init__(self, folder: Path, texts: Texts) -> None:
+        self.folder, self.texts = folder, texts
+        self.seen: set[Path] = set()
+        self.training: list[Spoken] = []
+        self.held_out: list[Spoken] = []
+        self.by_speaker: dict[int, list[Spoken]] = {}
+
+    def refresh(self) -> None:
+        for path in sorted(self.folder.glob("codes_*.safetensors")):
+            if path not in self.seen:
+                self.seen.add(path)
+                self._add(load_file(path))
+
+    def _add(self, shard: dict[str, np.ndarray]) -> None:
+        at = 0
+        for i, frames in enumerate(shard["num_frames"]):
+            span = slice(at, at + int(frames))
+            at += int(frames)
+            text_id = int(shard["text_id"][i])
+            spoken = Spoken(
+                shard["codes"][:, span],
+                self.texts.text(text_id),
+                int(shard["speaker_id"][i]),
+                shard["first"][span],
+                shard["last"][span],
+            )
+            if self.texts.is_training[text_id]:
+                self.training.append(spoken)
+                self.by_speaker.setdefault(spoken.speaker, []).append(spoken)
+            else:
+                self.held_out.append(spoken)
+
+
+class Builder:
+    """Grows one example: token ids, codes, targets, weights and attention spans."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.audio: list[tuple[int, np.ndarray]] = []
+        self.targets: list[tuple[int, Spoken, np.ndarray, float, int]] = []
+
+    def speak(self, spoken: Spoken, codes: np.ndarray, weight: float, text_at: int) -> None:
+        """Append audio; with ``weight`` it is also what the positions before must predict."""
+        if weight > 0:
+            self.targets.append((len(self.ids) - 1, spoken, codes, weight, text_at))
+        self.audio.append((len(self.ids), codes))
+        self.ids.extend((SEMANTIC_BEGIN + codes[0].astype(np.int64)).tolist())
+
+    def finish(self) -> dict[str, np.ndarray]:
+        length = len(self.ids)
+        rows = np.zeros((1 + NUM_CODEBOOKS, length), np.int16)
+        rows[0] = self.ids
+        target = np.full(length, IGNORE, np.int16)
+        weight = np.zeros(length, np.float32)
+        first = np.full(length, -1, np.int16)
+        last = np.full(length, -1, np.int16)
+        for at, codes in self.audio:
+            rows[1:, at : at + codes.shape[1]] = codes
+        for at, spoken, codes, w, text_at in self.targets:
+            span = slice(at, at + codes.shape[1])
+            target[span] = codes[0]
+            weight[span] = w
+            if text_at >= 0:
+                known = spoken.first >= 0
+                first[span] = np.where(known, spoken.first + text_at, -1)
+                last[span] = np.where(known, spoken.last + text_at, -1)
+        target[length - 1] = END_TARGET
+        weight[length - 1] = 1.0
+        return {"rows": rows, "target": target, "weight": weight, "first": first, "last": last}
+
+
+def add_reference(builder: Builder, spoken: Spoken, rng: np.random.Generator) -> None:
+    """A reference in the system message: with its words, or a cut of it without."""
+    builder.ids += [WITH_REFERENCE, *SPEAKER_TAG]
+    if rng.random() < 0.65:
+        text_at = len(builder.ids)
+        builder.ids += [*spoken.text, SPEECH]
+        builder.speak(spoken, spoken.codes, 0.5, text_at)
+        return
+    builder.ids.append(SPEECH)
+    codes = spoken.codes
+    if rng.random() < 0.6 and codes.shape[1] > 40:
+        size = int(rng.integers(30, codes.shape[1]))
+        start = int(rng.integers(0, codes.shape[1] - size + 1))
+        codes = codes[:, start : start + size]
+    builder.speak(spoken, codes, 0.0, -1)
+
+
+def build(
+    spoken: Spoken, reference: Spoken | None, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """One whole conversation: system, user, assistant."""
+    builder = Builder()
+    start, end = SPECIAL_ID["<|im_start|>"], [END_ID, NEWLINE]
+    builder.ids += [start, PHRASE_ID["system\n"]]
+    if reference is None:
+        builder.ids.append(PLAIN)
+    else:
+        add_reference(builder, reference, rng)
+    builder.ids += [*end, start, PHRASE_ID["user\n"]]
+    text_at = len(builder.ids)
+    builder.ids += [*spoken.text, *end, start, PHRASE_ID["assistant\n"], SPECIAL_ID["<|voice|>"]]
+    builder.speak(spoken, spoken.codes, 1.0, text_at)
+    return builder.finish()
+
+
+def collate(
+    examples: list[dict[str, np.ndarray]], length: int, rng: np.random.Generator, num_fast: int
+) -> dict[str, torch.Tensor]:
+    """Pad to ``length`` and choose ``num_fast`` frames for the fast transformer's loss."""
+    batch = len(examples)
+    rows = np.zeros((batch, 1 + NUM_CODEBOOKS, length), np.int16)
+    rows[:, 0] = SPECIAL_ID["<|pad|>"]
+    out = {
+        "target": np.full((batch, length), IGNORE, np.int16),
+        "weight": np.zeros((batch, length), np.float32),
+        "first": np.full((batch, length), -1, np.int16),
+        "last": np.full((batch, length), -1, np.int16),
+    }
+    for i, example in enumerate(examples):
+        size = example["rows"].shape[1]
+        rows[i, :, :size] = example["rows"]
+        for name, array in out.items():
+            array[i, :size] = example[name]
+    where = np.flatnonzero((out["target"] >= 0) & (out["target"] < END_TARGET))
+    pick = where[rng.integers(0, len(where), num_fast)]
+    row, at = np.divmod(pick, length)
+    out["rows"] = rows
+    out["fast_at"] = pick.astype(np.int32)
+    out["fast_codes"] = rows[row, 1:, at + 1]
+    return {name: torch.from_numpy(array) for name, array in out.items()}
+
+
+class Batches(IterableDataset):  # type: ignore[type-arg]
+    """Endless batches of about ``tokens`` positions, grouped by length."""
+
+    def __init__(self, folder: Path, pack: Path, tokens: int, num_fast: int, seed: int) -> None:
+        self.folder, self.pack = folder, pack
+        self.tokens, self.num_fast, self.seed = tokens, num_fast, seed
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        info = get_worker_info()
+        rng = np.random.default_rng((self.seed, info.id if info else 0))
+        corpus = Corpus(self.folder, Texts.load(self.pack))
+        waiting: dict[int, list[dict[str, np.ndarray]]] = {n: [] for n in LENGTHS}
+        while True:
+            corpus.refresh()
+            for index in rng.permutation(len(corpus.training))[:20000]:
+                example = self._example(corpus, corpus.training[index], rng)
+                length = next((n for n in LENGTHS if n >= example["rows"].shape[1]), None)
+                if length is None:
+                    continue
+                waiting[length].append(example)
+                if len(waiting[length]) == self.tokens // length:
+                    yield collate(waiting[length], length, rng, self.num_fast)
+                    waiting[length] = []
+
+    @staticmethod
+    def _example(corpus: Corpus, spoken: Spoken, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        others = corpus.by_speaker[spoken.speaker]
+        reference = others[int(rng.integers(len(others)))] if rng.random() < 0.75 else None
+        if reference is spoken:
+            reference = None
+        return build(spoken, reference, rng)
+
+
+def held_out_batches(
+    folder: Path, pack: Path, tokens: int, num_fast: int
+) -> list[dict[str, torch.Tensor]]:
+    """A fixed set of batches of unseen texts, without references."""
+    rng = np.random.default_rng(1)
+    corpus = Corpus(folder, Texts.load(pack))
+    corpus.refresh()
+    waiting: dict[int, list[dict[str, np.ndarray]]] = {n: [] for n in LENGTHS}
+    for spoken in corpus.held_out:
+        example = build(spoken, None, rng)
+        length = next((n for n in LENGTHS if n >= example["rows"].shape[1]), None)
+        if length is not None:
+            waiting[length].append(example)
+    return [
+        collate(found[: tokens // length], length, rng, num_fast)
+        for length, found in waiting.items()
+        if found
+    ]

@@ -1,0 +1,52 @@
+"""The sentences of a pack, with the teacher's tokens and which characters each token speaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """All sentences, flat. ``first``/``last`` are character positions a token, -1 where unknown."""
+
+    characters: np.ndarray
+    character_at: np.ndarray
+    token_ids: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    token_at: np.ndarray
+    is_training: np.ndarray
+
+    @classmethod
+    def load(cls, pack: Path) -> Texts:
+        """Read ``texts.npz`` of a pack folder."""
+        with np.load(pack / "texts.npz") as data:
+            return cls(
+                data["characters"],
+                np.concatenate(([0], np.cumsum(data["num_characters"].astype(np.int64)))),
+                data["token_ids"],
+                data["first"].astype(np.int16),
+                data["last"].astype(np.int16),
+                np.concatenate(([0], np.cumsum(data["num_tokens"].astype(np.int64)))),
+                data["is_training"].astype(bool),
+            )
+
+    def __len__(self) -> int:
+        return len(self.is_training)
+
+    def text(self, index: int) -> bytes:
+        """The sentence, ASCII."""
+        span = slice(self.character_at[index], self.character_at[index + 1])
+        return self.characters[span].tobytes()
+
+    def tokens(self, index: int) -> np.ndarray:
+        """The teacher's tokens, silence at both ends. uint8 [n]."""
+        return self.token_ids[self.token_at[index] : self.token_at[index + 1]]
+
+    def spans(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """First and last character that each token may speak. int16 [n] each."""
+        span = slice(self.token_at[index], self.token_at[index + 1])
+        return self.first[span], self.last[span]
