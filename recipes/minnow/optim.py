@@ -113,8 +113,12 @@ class Optimiser:
 class CapturedStep:
     """Run ``step`` eagerly a few times, then as one CUDA graph. On the CPU always eagerly."""
 
-    def __init__(self, step: Callable[[], None], warm_up: int = 4) -> None:
+    def __init__(
+        self, step: Callable[[], None], warm_up: int = 4, pool: tuple[int, int] | None = None
+    ) -> None:
         self.step = step
+        # Steps that never run at the same time may share one memory pool.
+        self.pool = pool
         self.remaining = warm_up
         self.graph: torch.cuda.CUDAGraph | None = None
 
@@ -135,6 +139,6 @@ class CapturedStep:
             return
         torch.cuda.synchronize()
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self.graph, pool=self.pool, capture_error_mode="thread_local"):
             self.step()
         self.graph.replay()

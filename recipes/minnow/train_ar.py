@@ -178,6 +178,7 @@ class Trainer:
         }
         self.inputs: dict[int, dict[str, Tensor]] = {}
         self.steps: dict[int, CapturedStep] = {}
+        self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self.fast_logits = self.model.fast_logits
         if compiled:
             self.fast_logits = torch.compile(self.model.fast_logits, dynamic=False)
@@ -219,7 +220,7 @@ class Trainer:
         length = batch["rows"].shape[2]
         if length not in self.inputs:
             self.inputs[length] = {k: v.to(self.device) for k, v in batch.items()}
-            self.steps[length] = CapturedStep(lambda: self._step(length))
+            self.steps[length] = CapturedStep(lambda: self._step(length), pool=self.pool)
         for name, tensor in batch.items():
             self.inputs[length][name].copy_(tensor, non_blocking=True)
         self.steps[length]()

@@ -88,7 +88,10 @@ class TrainingQuantizer:
 
 
 def phoneme_targets(labels: Tensor) -> Tensor:
-    """What the semantic code must tell: the two phonemes of its frame and the two before. [B,F,4]"""
+    """What the semantic code must tell: the two phonemes of its frame and the two before.
+
+    [B, 2 F] -> [B, F, 4].
+    """
     pairs = labels.view(labels.shape[0], -1, 2)
     before = F.pad(pairs, (0, 0, 1, 0), value=NO_LABEL)[:, :-1]
     return torch.cat((pairs, before), 2)
@@ -118,7 +121,7 @@ class WholeCodec:
         keep = torch.where(torch.rand(self.batch, device=device) < 0.3, keep, books)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
             z = self.codec.encoder(wave)
-        quantised, semantic, codes, book_loss = self.quantize(z.float(), keep)
+        quantised, semantic, _, book_loss = self.quantize(z.float(), keep)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
             made = self.codec.synthesise(quantised)
         logits = self.head(semantic).view(self.batch, self.frames, 4, NUM_PHONEMES)
@@ -181,10 +184,13 @@ class DecoderOnly:
         """(made, target) without the last windows."""
         device, config = self.pool.device, self.codec.config
         wave, _ = self.pool.draw(self.batch, self.frames)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
-            with torch.no_grad():
-                z = self.codec.encoder(wave).float()
-            z = self.codec.quantizer(z.transpose(1, 2)).transpose(1, 2).detach()
+        half = {"dtype": torch.bfloat16, "enabled": device.type == "cuda"}
+        with torch.no_grad():
+            with torch.autocast(device.type, **half):
+                z = self.codec.encoder(wave)
+            # Codes are found in float32, as they are at inference.
+            z = self.codec.quantizer(z.float().transpose(1, 2)).transpose(1, 2)
+        with torch.autocast(device.type, **half):
             made = self.codec.synthesise(z)
         end = wave.shape[1] - (config.window // config.hop) * config.hop
         return made[:, :end], wave[:, :end]

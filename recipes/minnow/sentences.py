@@ -1,0 +1,217 @@
+"""English sentences to train on, from free sources and from templates.
+
+Everything comes out as plain sentences of ``[A-Za-z ,.;:!?'-]``: the product turns digits, symbols
+and quotes into words before the model sees them, so the model never learns them.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import re
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from num2words import num2words
+
+MAX_CHARACTERS = 220
+ALLOWED = re.compile(r"^[A-Za-z][A-Za-z ,.;:!?'\-]*$")
+QUOTES = str.maketrans({"“": '"', "”": '"', "’": "'", "‘": "'", "`": "'", "_": " ", "\n": " "})
+ABBREVIATION = re.compile(r"\b(Mrs|Mr|Dr|St|Capt|Col|vol|etc|Ms|Esq|Rev|Hon|No)\.$")
+
+
+def plain(text: str) -> str | None:
+    """One sentence in the model's alphabet with an end mark, or None where it cannot be."""
+    text = text.translate(QUOTES).replace("--", ", ").replace("—", ", ").replace("…", "...")
+    text = re.sub(
+        r"\d[\d,]*",
+        lambda m: num2words(int(m[0].replace(",", ""))).replace(",", "") if len(m[0]) < 8 else " ",
+        text,
+    )
+    text = re.sub(r'["\[\]{}<>*=+/\\|~^@#%&$]', " ", text)
+    text = re.sub(r"\(.*?\)", " ", text)
+    text = re.sub(r"\s+", " ", text).strip(" ,;:-")
+    text = re.sub(r"\s+([,.;:!?])", r"\1", text)
+    text = re.sub(r"([,.;:!?])[,.;:]+", r"\1", text)
+    if not text:
+        return None
+    text = text[0].upper() + text[1:]
+    if text[-1] not in ".!?":
+        text = text.rstrip(",;:") + "."
+    if not ALLOWED.match(text) or len(text) > MAX_CHARACTERS or ABBREVIATION.search(text):
+        return None
+    if sum(c.isupper() for c in text) > max(6, 0.6 * len(text.split())):
+        return None
+    return text
+
+
+def split(text: str) -> list[str]:
+    """Sentences of running prose."""
+    return re.split(r"(?<=[.!?])\s+(?=[A-Z\"'])", text)
+
+
+def wordnet(folder: Path, rng: np.random.Generator) -> Iterator[str]:
+    """Example sentences, half of the glosses, some with the word they explain."""
+    for path in sorted(folder.glob("data.*")):
+        for line in path.read_text("utf-8", errors="ignore").splitlines():
+            if line.startswith("  ") or " | " not in line:
+                continue
+            gloss = line.split(" | ", 1)[1].strip()
+            yield from (e for e in re.findall(r'"([^"]+)"', gloss) if len(e.split()) > 2)
+            meaning = re.sub(r'"[^"]*"', "", gloss).strip(" ;").split(";")[0]
+            if not 3 < len(meaning.split()) < 28:
+                continue
+            word = line.split()[4].replace("_", " ")
+            chance = rng.random()
+            if chance < 0.25:
+                yield f"{word}: {meaning}"
+            elif chance < 0.5:
+                yield meaning
+
+
+def wordnet_words(folder: Path) -> list[str]:
+    """All lower-case single words, for the spellings that running prose never shows."""
+    words = set()
+    for path in folder.glob("index.*"):
+        for line in path.read_text("utf-8", errors="ignore").splitlines():
+            word = line.split(" ", 1)[0]
+            if re.fullmatch(r"[a-z]{3,14}", word):
+                words.add(word)
+    return sorted(words)
+
+
+def r_strings(path: Path) -> Iterator[str]:
+    """Character vectors inside an R data file: compressed segments with length-prefixed strings."""
+    raw = path.read_bytes()
+    openers: tuple[Callable[[bytes], bytes], ...] = (
+        lambda b: zlib.decompressobj().decompress(b),
+        lambda b: bz2.BZ2Decompressor().decompress(b),
+        lambda b: lzma.LZMADecompressor().decompress(b),
+    )
+    for match in re.finditer(rb"\x78[\x9c\xda\x01\x5e]|BZh9|\xfd7zXZ", raw):
+        for opener in openers:
+            try:
+                data = opener(raw[match.start() :])
+            except (zlib.error, OSError, lzma.LZMAError, ValueError):
+                continue
+            if len(data) > 10000:
+                lines = []
+                for m in re.finditer(rb"\x00[\x04\x00]\x00\x09(....)", data, re.S):
+                    (size,) = struct.unpack(">I", m[1])
+                    if size < 200:
+                        lines.append(data[m.end() : m.end() + size].decode("utf-8", "ignore"))
+                yield "\n".join(lines)
+            break
+
+
+def novels(path: Path) -> Iterator[str]:
+    """Sentences of the novels packed for R (Jane Austen, public domain)."""
+    for text in r_strings(path):
+        for paragraph in re.split(r"\n\s*\n", text):
+            yield from split(paragraph.replace("\n", " "))
+
+
+NAMES = (
+    "Anna Ben Clara David Emma Felix Grace Henry Isabel Jack Kate Liam Maria Noah Olivia Peter Rosa "
+    "Samuel Tessa Victor Wendy Arthur Bridget Charles Diana Edward Fiona George Hannah Ivan Julia "
+    "Kenneth Laura Michael Nina Oscar Paula Quentin Rachel Stephen Theresa Ursula Vincent William "
+    "Yvonne Zachary Alice Andrew Beatrice Christopher Dorothy Eleanor Frederick Gabriel Harriet "
+    "Jonathan Katherine Leonard Margaret Nicholas Patricia Richard Susan Thomas Virginia Walter"
+).split()
+SURNAMES = (
+    "Smith Johnson Baker Carter Davies Edwards Fletcher Green Hughes Jackson King Lewis Miller "
+    "Nelson Owens Parker Quinn Roberts Stewart Turner Walker Young Hamilton Murphy Robinson Thompson "
+    "Anderson Campbell Mitchell Phillips Collins Bennett Sanders Wallace Peterson Morrison"
+).split()
+PLACES = (
+    "London Paris Boston Chicago Dublin Berlin Madrid Rome Toronto Sydney Oxford Denver Seattle "
+    "Houston Vienna Lisbon Athens Cairo Delhi Tokyo Moscow Oslo Geneva Glasgow Manchester Florida "
+    "Texas California Virginia Scotland Ireland Canada Mexico Brazil Egypt Norway Portugal Australia"
+).split()
+THINGS = (
+    "cats books miles people dollars bottles questions minutes ships letters apples soldiers windows "
+    "steps children tickets horses chairs pages candles students photographs engines islands"
+).split()
+VERBS = (
+    "bought counted found lost saw ordered sold carried wanted needed painted borrowed remembered "
+    "forgot described repaired opened closed followed answered"
+).split()
+DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+MONTHS = (
+    "January February March April May June July August September October November December"
+).split()
+SHORT = (
+    "Yes. No. Maybe. Stop! Wait! Hello. Hello there. Goodbye. Thank you. Please. Sorry. Of course. "
+    "Come in. Go away! Why? Why not? Who? What? When? Where? How? Really? Never mind. Not yet. "
+    "Good morning. Good night. Good evening. Well done. All right. I see. I know. I think so. "
+    "Look out! Be quiet. Sit down. Stand up. Hurry up! Right now. Later. Tomorrow. Perhaps. Indeed. "
+    "Exactly. Certainly. Absolutely. Nonsense! Impossible! Excellent. Wonderful. Chapter one. The end."
+)
+
+
+def number_words(rng: np.random.Generator) -> str:
+    """A number as it is read aloud."""
+    kind = rng.random()
+    if kind < 0.3:
+        value = int(rng.integers(1, 20))
+    elif kind < 0.7:
+        value = int(rng.integers(20, 1000))
+    else:
+        value = int(rng.integers(1000, 3_000_000))
+    if kind > 0.95:
+        return f"{num2words(value % 1000)} point {' '.join(digits(rng, 2))}".replace(",", "")
+    return num2words(value).replace(",", "")
+
+
+def digits(rng: np.random.Generator, count: int) -> list[str]:
+    return [num2words(int(d)) for d in rng.integers(0, 10, count)]
+
+
+def templates(rng: np.random.Generator, count: int) -> Iterator[str]:
+    """Numbers, times, dates, money, names and questions in simple frames."""
+
+    def one(words: Iterable[str]) -> str:
+        return str(rng.choice(list(words)))
+
+    for _ in range(count):
+        name, person = one(NAMES), f"{one(NAMES)} {one(SURNAMES)}"
+        n, day, place = number_words(rng), one(DAYS), one(PLACES)
+        hour = num2words(int(rng.integers(1, 13)))
+        minutes = one(("thirty", "fifteen", "forty five", "twenty", "ten", "oh five"))
+        date = f"{one(MONTHS)} {num2words(int(rng.integers(1, 32)), to='ordinal')}"
+        year = num2words(int(rng.integers(1700, 2040)), to="year")
+        yield one(
+            (
+                f"{name} {one(VERBS)} {n} {one(THINGS)} on {day}",
+                f"The meeting is at {hour} {minutes} on {day}, {date}",
+                f"It was {date}, {year}, when {person} left {place}",
+                f"Please call {' '.join(digits(rng, int(rng.integers(3, 9))))}",
+                f"That will be {n} dollars and {num2words(int(rng.integers(1, 100)))} cents, please",
+                f"Did {person} really move to {place}?",
+                f"Who {one(VERBS)} the {one(THINGS)}, {name} or {one(NAMES)}?",
+                f"{person} lives at {n} {one(SURNAMES)} Street in {place}",
+                f"{name}, {one(NAMES)} and {one(NAMES)} went from {place} to {one(PLACES)}",
+                f"About {n} percent of the {one(THINGS)} came from {place}",
+                f"In {year} there were only {n} {one(THINGS)} in all of {place}",
+                f"Chapter {num2words(int(rng.integers(1, 60)))}",
+                f"{name} said, I will be there at {hour} o'clock, and not a minute later",
+                f"Ask Doctor {one(SURNAMES)} or Mister {one(SURNAMES)} about it on {day}",
+                f"Item {num2words(int(rng.integers(1, 100)))} is on the list",
+            )
+        )
+
+
+def word_lists(words: list[str], rng: np.random.Generator, count: int) -> Iterator[str]:
+    """Lines of a few dictionary words."""
+    for _ in range(count):
+        size = int(rng.choice((1, 2, 3, 4, 5, 6)))
+        yield ", ".join(rng.choice(words, size))
+
+
+def pairs(sentences: list[str], rng: np.random.Generator, count: int) -> Iterator[str]:
+    """Neighbouring sentences joined, so that the model meets pauses inside a request."""
+    for index in rng.integers(0, len(sentences) - 1, count):
+        yield sentences[index] + " " + sentences[index + 1]
