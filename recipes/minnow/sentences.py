@@ -114,41 +114,51 @@ def novels(path: Path) -> Iterator[str]:
             yield from split(paragraph.replace("\n", " "))
 
 
-NAMES = (
-    "Anna Ben Clara David Emma Felix Grace Henry Isabel Jack Kate Liam Maria Noah Olivia Peter Rosa "
-    "Samuel Tessa Victor Wendy Arthur Bridget Charles Diana Edward Fiona George Hannah Ivan Julia "
-    "Kenneth Laura Michael Nina Oscar Paula Quentin Rachel Stephen Theresa Ursula Vincent William "
-    "Yvonne Zachary Alice Andrew Beatrice Christopher Dorothy Eleanor Frederick Gabriel Harriet "
-    "Jonathan Katherine Leonard Margaret Nicholas Patricia Richard Susan Thomas Virginia Walter"
-).split()
-SURNAMES = (
+def listed(words: str) -> tuple[str, ...]:
+    """A word list written as one line of text."""
+    return tuple(words.split())
+
+
+NAMES = listed(
+    "Anna Ben Clara David Emma Felix Grace Henry Isabel Jack Kate Liam Maria Noah Olivia Peter "
+    "Rosa Samuel Tessa Victor Wendy Arthur Bridget Charles Diana Edward Fiona George Hannah "
+    "Ivan Julia Kenneth Laura Michael Nina Oscar Paula Quentin Rachel Stephen Theresa Ursula "
+    "Vincent William Yvonne Zachary Alice Andrew Beatrice Christopher Dorothy Eleanor "
+    "Frederick Gabriel Harriet Jonathan Katherine Leonard Margaret Nicholas Patricia Richard "
+    "Susan Thomas Virginia Walter"
+)
+SURNAMES = listed(
     "Smith Johnson Baker Carter Davies Edwards Fletcher Green Hughes Jackson King Lewis Miller "
-    "Nelson Owens Parker Quinn Roberts Stewart Turner Walker Young Hamilton Murphy Robinson Thompson "
-    "Anderson Campbell Mitchell Phillips Collins Bennett Sanders Wallace Peterson Morrison"
-).split()
-PLACES = (
-    "London Paris Boston Chicago Dublin Berlin Madrid Rome Toronto Sydney Oxford Denver Seattle "
-    "Houston Vienna Lisbon Athens Cairo Delhi Tokyo Moscow Oslo Geneva Glasgow Manchester Florida "
-    "Texas California Virginia Scotland Ireland Canada Mexico Brazil Egypt Norway Portugal Australia"
-).split()
-THINGS = (
-    "cats books miles people dollars bottles questions minutes ships letters apples soldiers windows "
-    "steps children tickets horses chairs pages candles students photographs engines islands"
-).split()
-VERBS = (
-    "bought counted found lost saw ordered sold carried wanted needed painted borrowed remembered "
-    "forgot described repaired opened closed followed answered"
-).split()
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-MONTHS = (
+    "Nelson Owens Parker Quinn Roberts Stewart Turner Walker Young Hamilton Murphy Robinson "
+    "Thompson Anderson Campbell Mitchell Phillips Collins Bennett Sanders Wallace Peterson "
+    "Morrison"
+)
+PLACES = listed(
+    "London Paris Boston Chicago Dublin Berlin Madrid Rome Toronto Sydney Oxford Denver "
+    "Seattle Houston Vienna Lisbon Athens Cairo Delhi Tokyo Moscow Oslo Geneva Glasgow "
+    "Manchester Florida Texas California Virginia Scotland Ireland Canada Mexico Brazil Egypt "
+    "Norway Portugal Australia"
+)
+THINGS = listed(
+    "cats books miles people dollars bottles questions minutes ships letters apples soldiers "
+    "windows steps children tickets horses chairs pages candles students photographs engines "
+    "islands"
+)
+VERBS = listed(
+    "bought counted found lost saw ordered sold carried wanted needed painted borrowed "
+    "remembered forgot described repaired opened closed followed answered"
+)
+DAYS = listed("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
+MONTHS = listed(
     "January February March April May June July August September October November December"
-).split()
+)
 SHORT = (
-    "Yes. No. Maybe. Stop! Wait! Hello. Hello there. Goodbye. Thank you. Please. Sorry. Of course. "
-    "Come in. Go away! Why? Why not? Who? What? When? Where? How? Really? Never mind. Not yet. "
-    "Good morning. Good night. Good evening. Well done. All right. I see. I know. I think so. "
-    "Look out! Be quiet. Sit down. Stand up. Hurry up! Right now. Later. Tomorrow. Perhaps. Indeed. "
-    "Exactly. Certainly. Absolutely. Nonsense! Impossible! Excellent. Wonderful. Chapter one. The end."
+    "Yes. No. Maybe. Stop! Wait! Hello. Hello there. Goodbye. Thank you. Please. Sorry. Of "
+    "course. Come in. Go away! Why? Why not? Who? What? When? Where? How? Really? Never mind. "
+    "Not yet. Good morning. Good night. Good evening. Well done. All right. I see. I know. I "
+    "think so. Look out! Be quiet. Sit down. Stand up. Hurry up! Right now. Later. Tomorrow. "
+    "Perhaps. Indeed. Exactly. Certainly. Absolutely. Nonsense! Impossible! Excellent. "
+    "Wonderful. Chapter one. The end."
 )
 
 
@@ -189,7 +199,8 @@ def templates(rng: np.random.Generator, count: int) -> Iterator[str]:
                 f"The meeting is at {hour} {minutes} on {day}, {date}",
                 f"It was {date}, {year}, when {person} left {place}",
                 f"Please call {' '.join(digits(rng, int(rng.integers(3, 9))))}",
-                f"That will be {n} dollars and {num2words(int(rng.integers(1, 100)))} cents, please",
+                f"That will be {n} dollars and "
+                f"{num2words(int(rng.integers(1, 100)))} cents, please",
                 f"Did {person} really move to {place}?",
                 f"Who {one(VERBS)} the {one(THINGS)}, {name} or {one(NAMES)}?",
                 f"{person} lives at {n} {one(SURNAMES)} Street in {place}",

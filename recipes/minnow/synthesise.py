@@ -2,8 +2,8 @@
 
     python -m recipes.minnow.synthesise --pack PACK --out DIR --hours 60 --shard 0/2 --seed 0
 
-Writes shards of about an hour (``s0_000.safetensors`` ...), the first a small one so that a consumer
-can begin at once. Shard 0 of n also speaks the held-out sentences.
+Writes shards of about an hour (``s0_000.safetensors`` ...), the first a small one so that a
+consumer can begin at once. Shard 0 of n also speaks the held-out sentences.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Synthesiser:
         for row, t in enumerate(tokens):
             ids[row, : len(t)] = torch.from_numpy(t.astype(np.int64))
         ids = ids.to(self.device)
-        # Tables hold every eighth row from row 3; the teacher wants row (tokens without silence) - 1.
+        # Tables hold every eighth row from row 3; the teacher's row is its spoken tokens less one.
         row = ((lengths - 3 - 3).float() / 8).round().long().clamp(0, self.styles.shape[1] - 1)
         who = torch.from_numpy(speaker_ids).to(self.device)
         style = self.styles[who, row]
@@ -213,7 +213,7 @@ def batches(
             groups = [block[i : i + size] for i in range(0, len(block), size)]
             for index in rng.permutation(len(groups)):
                 # Long lines in smaller batches, so that memory stays level.
-                pieces = max(1, round(float(num_tokens[groups[index]].max()) / 100))
+                pieces = max(1, -(-int(num_tokens[groups[index]].max()) // 100))
                 for ids in np.array_split(groups[index], pieces):
                     if len(ids):
                         yield drawn(ids)
@@ -242,7 +242,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--shard", default="0/1")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=192)
     parser.add_argument("--shard-hours", type=float, default=1.0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()

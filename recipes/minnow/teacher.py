@@ -2,9 +2,9 @@
 
 Owns phoneme tokens + style -> durations and samples at 24 kHz. Knows nothing of texts and files.
 Layout as in the packaged graph: an ALBERT text encoder, a duration and pitch predictor, and an
-inverse-STFT vocoder driven by a harmonic source. Padding never leaks: every norm over time is masked.
+inverse-STFT vocoder driven by a harmonic source. Padding never leaks: norms over time are masked.
 
-Shapes: B lines, T tokens, N teacher frames (600 samples each). Style [B, 256]: timbre, then prosody.
+Shapes: B lines, T tokens, N teacher frames (600 samples each). Style [B, 256]: timbre, prosody.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def mask_of(x: Tensor, n: Tensor) -> Tensor:
 
 
 def make_lstm(weights: dict[str, np.ndarray], name: str) -> nn.LSTM:
-    """ONNX stores the gates as input, output, forget, cell; torch as input, forget, cell, output."""
+    """ONNX orders the gates input, output, forget, cell; torch input, forget, cell, output."""
     w, r, b = (torch.from_numpy(weights[f"{name}.lstm{part}"].copy()) for part in "WRB")
     size = r.shape[2]
     lstm = nn.LSTM(w.shape[2], size, batch_first=True, bidirectional=True)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
-from onnx import numpy_helper
 from safetensors.numpy import load, save
+
+if TYPE_CHECKING:
+    import onnx
 
 ALBERT = "encoder.bert.encoder.albert_layer_groups.0.albert_layers.0."
 MAX_VALUES = 256
@@ -24,6 +26,10 @@ class Graph:
     """An ONNX graph with the look-ups that following its edges needs."""
 
     def __init__(self, path: Path) -> None:
+        # Here, because the machine that reads the packed weights need not have it.
+        import onnx
+        from onnx import numpy_helper
+
         graph = onnx.load(str(path)).graph
         self.nodes = list(graph.node)
         self.arrays = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
@@ -41,7 +47,7 @@ class Graph:
         """Float weight and bias of an integer product, as the graph applies them."""
         after, bias = self.user(node.output[0]), None
         if after.op_type == "Add":
-            # A convolution's bias is divided by the scale first, so that it can be added as an integer.
+            # A convolution's bias is divided by the scale first, to be added as an integer.
             other = next(n for n in after.input if n != node.output[0])
             divide = self.maker[other]
             while divide.op_type in ("Reshape", "Cast", "Floor", "Unsqueeze"):
@@ -190,8 +196,29 @@ def _add_loose(graph: Graph, out: dict[str, np.ndarray]) -> None:
             out[f"{short}.{part}"] = arrays[f"{long}.{part}"]
 
 
+def row_grid(array: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """(step of each row float32, int8 multiples) where every row lies on a grid of its own."""
+    rows = array.reshape(len(array), -1)
+    ordered = np.sort(rows, 1)
+    gaps = np.diff(ordered, axis=1)
+    # Rounding leaves tiny gaps between equal values: those are no steps.
+    floor = np.abs(rows).max(1, keepdims=True) / 1000
+    step = np.where(gaps > floor, gaps, np.inf).min(1)
+    step[~np.isfinite(step)] = 1.0
+    # The smallest gap carries rounding: refine it by the farthest value.
+    far = rows[np.arange(len(rows)), np.abs(rows).argmax(1)]
+    step = np.abs(far) / np.maximum(np.round(np.abs(far) / step), 1)
+    step[step == 0] = 1.0
+    multiple = np.round(rows / step[:, None])
+    if np.abs(multiple).max() > 255:
+        return None
+    if np.abs(multiple * step[:, None] - rows).max() > 1e-5 * np.abs(rows).max():
+        return None
+    return step.astype(np.float32), multiple.astype(np.int16).reshape(array.shape)
+
+
 def write_packed(tensors: dict[str, np.ndarray], folder: Path) -> None:
-    """Write two compressed halves: int8 tensors as indices into their few values, others fp16."""
+    """Write two entropy-coded halves: int8 tensors as indices or row multiples, others fp16."""
     halves: list[dict[str, np.ndarray]] = [{}, {}]
     total = sum(v.size for v in tensors.values())
     seen = 0
@@ -202,14 +229,23 @@ def write_packed(tensors: dict[str, np.ndarray], folder: Path) -> None:
         if array.size > SMALL and array.ndim > 2 and array.shape[0] == 2:
             parts = {f"{name}@{i}": array[i] for i in range(2)}
         for key, part in parts.items():
+            if part.size <= SMALL:
+                half[key] = part
+                continue
             values, index = np.unique(part, return_inverse=True)
-            if part.size > SMALL and len(values) <= MAX_VALUES:
+            if len(values) <= MAX_VALUES:
                 half[key + "|values"] = values
                 half[key + "|index"] = index.reshape(part.shape).astype(np.uint8)
+            elif (grid := row_grid(part)) is not None:
+                half[key + "|step"], multiple = grid
+                wide = np.abs(multiple).max() > 127
+                half[key + "|multiple"] = multiple if wide else multiple.astype(np.int8)
             else:
-                half[key] = part if part.size <= SMALL else part.astype(np.float16)
+                half[key] = part.astype(np.float16)
     for i, half in enumerate(halves):
-        (folder / f"teacher{i}.bin").write_bytes(zlib.compress(save(half), 6))
+        # Quantised weights never repeat, so matching would only cost time.
+        coder = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_HUFFMAN_ONLY)
+        (folder / f"teacher{i}.bin").write_bytes(coder.compress(save(half)) + coder.flush())
 
 
 def read_packed(folder: Path) -> dict[str, np.ndarray]:
@@ -219,13 +255,14 @@ def read_packed(folder: Path) -> dict[str, np.ndarray]:
         raw.update(load(zlib.decompress((folder / f"teacher{i}.bin").read_bytes())))
     flat: dict[str, np.ndarray] = {}
     for key, array in raw.items():
-        if key.endswith("|values"):
-            continue
-        if key.endswith("|index"):
-            name = key.removesuffix("|index")
+        name, _, kind = key.partition("|")
+        if kind == "index":
             flat[name] = raw[name + "|values"][array]
-        else:
-            flat[key] = array.astype(np.float32)
+        elif kind == "multiple":
+            step = raw[name + "|step"].reshape(-1, *[1] * (array.ndim - 1))
+            flat[name] = array.astype(np.float32) * step
+        elif not kind:
+            flat[name] = array.astype(np.float32)
     out = {k: v for k, v in flat.items() if "@" not in k}
     for key in flat:
         if key.endswith("@0"):

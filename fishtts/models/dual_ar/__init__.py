@@ -1,0 +1,38 @@
+"""The family of S2: a slow transformer over time, a fast one over codebooks.
+
+Owns how its parts are put together from a folder. Knows no arithmetic and no scheduling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fishtts.models import LoadedModel
+
+if TYPE_CHECKING:
+    import torch
+
+
+def load(
+    folder: Path, values: Mapping[str, Any], *, device: torch.device | str, dtype: torch.dtype
+) -> LoadedModel:
+    """Load the model in ``folder``, whose ``config.json`` holds ``values``.
+
+    Raises: ``ModelError`` for files that are missing, damaged, or do not belong together.
+    """
+    import torch
+
+    from fishtts.models.dual_ar.config import DualARConfig
+    from fishtts.models.dual_ar.net import DualAR
+    from fishtts.models.dual_ar.prompt import PromptBuilder
+    from fishtts.weights import load_into, model_files
+
+    config = DualARConfig.from_dict(values)
+    prompts = PromptBuilder.load(folder / "tokenizer.json", config)
+    with torch.device("meta"):
+        net = DualAR(config)
+    load_into(net, model_files(folder), device=device, dtype=dtype)
+    net.eval().requires_grad_(False)
+    return LoadedModel(net, prompts, config, folder, torch.device(device))

@@ -1,0 +1,427 @@
+"""The command line: commands, options, what goes wrong in words, exit codes.
+
+Imports no torch, and nothing slow before a command needs it. Knows nothing of how speech is made.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import fishtts
+from fishtts.config import (
+    DEFAULT_ENGINE,
+    DEFAULT_MODEL,
+    DEFAULT_SPEECH,
+    DTYPES,
+    EngineConfig,
+    SpeechConfig,
+)
+from fishtts.errors import DeviceError, ExitCode, FishTTSError, UsageError
+
+_STARTED = time.perf_counter()
+_CLOSED_PIPE = 141
+"""What a shell reports for a program that SIGPIPE ended."""
+
+_GROUP_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
+_LIKE_A_COMMAND = 0.7
+"""How alike a word and a command must be: "hello" and "help" are not, "model" and "models" are."""
+
+
+class _Commands(TyperGroup):
+    """The commands; what is none of them is text to say."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and not args[0].startswith(_GROUP_OPTIONS) and args[0] not in self.commands:
+            self._refuse_typing_mistake(args)
+            args = ["say", *args]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Keep Ctrl-C and closed pipes from Typer, whose exit codes for them vary by version."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
+        except BrokenPipeError:
+            _silence_stdout()
+            raise typer.Exit(_CLOSED_PIPE) from None
+
+    def _refuse_typing_mistake(self, args: list[str]) -> None:
+        """Refuse a single word that is nearly a command: nobody wants to hear "modles"."""
+        word = args[0]
+        names = [*self.commands, "help", "version"]
+        near = get_close_matches(word.lower(), names, n=1, cutoff=_LIKE_A_COMMAND)
+        near = near or [name for name in names if sorted(name) == sorted(word.lower())]
+        if not near or len(word.split()) != 1:
+            return
+        meant = f"--{near[0]}" if near[0] in ("help", "version") else near[0]
+        raise UsageError(
+            f'There is no command "{word}".',
+            hint=f"Did you mean: fishtts {meant}? To hear the word: fishtts say {word}",
+        )
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Text to speech. Text that is not a command is spoken: fishtts 'Good morning.'",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+models_app = typer.Typer(help="The models: list, show, pull, path, rm.", no_args_is_help=True)
+voices_app = typer.Typer(help="The voices that come with a model.", no_args_is_help=True)
+app.add_typer(models_app, name="models")
+app.add_typer(voices_app, name="voices")
+
+
+def main() -> None:
+    """Run the command line; the one place where errors become words and exit codes."""
+    try:
+        with _interruptible():
+            app(prog_name="fishtts")
+    except FishTTSError as error:
+        print(f"fishtts: {error}", file=sys.stderr)
+        sys.exit(int(error.exit_code))
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """End in the ways of the shell on Ctrl-C, on a closed pipe and on a full standard output."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        _leave(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        _leave(_CLOSED_PIPE)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _silence_stdout()
+        raise DeviceError("Standard output is full.", hint="Free some space.") from None
+
+
+def _leave(code: int) -> None:
+    _silence_stdout()
+    sys.exit(int(code))
+
+
+def _silence_stdout() -> None:
+    """Keep the interpreter from flushing once more, in vain, when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"fishtts {fishtts.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Hold the options that stand before a command."""
+
+
+def _model_names(incomplete: str) -> list[str]:
+    from fishtts.hub import list_models
+
+    return [info.name for info in list_models() if info.name.startswith(incomplete)]
+
+
+def _voice_names(incomplete: str) -> list[str]:
+    from fishtts.hub import parse
+    from fishtts.model_folder import voice_names
+
+    return [n for n in voice_names(parse(DEFAULT_MODEL).folder) if n.startswith(incomplete)]
+
+
+def _choices(names: tuple[str, ...]) -> Callable[[str], list[str]]:
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        help="A name, an id on the Hugging Face hub, or a folder.",
+        autocompletion=_model_names,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Never use the network.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
+
+
+@app.command()
+def say(
+    text: Annotated[
+        list[str] | None, typer.Argument(help="The text; without it, standard input is read.")
+    ] = None,
+    file: Annotated[str, typer.Option("-f", "--file", help="Read the text from a file.")] = "",
+    encoding: Annotated[str, typer.Option(help="How a file or a pipe is encoded.")] = "utf-8",
+    model: Model = DEFAULT_MODEL,
+    voice: Annotated[
+        str,
+        typer.Option(
+            "-v",
+            "--voice",
+            help="A voice of the model, or a recording to imitate.",
+            autocompletion=_voice_names,
+        ),
+    ] = "",
+    ref_text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o", "--output", help="A sound file (wav, flac, mp3, ogg, opus), or - for a pipe."
+        ),
+    ] = "",
+    format_name: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="The format, where the name does not tell it.",
+            autocompletion=_choices(("wav", "flac", "mp3", "ogg", "opus", "raw")),
+        ),
+    ] = "",
+    raw: Annotated[bool, typer.Option("--raw", help="Bare 16-bit samples.")] = False,
+    play: Annotated[bool, typer.Option("--play", help="Play it as it is made.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    speed: Annotated[
+        float, typer.Option(help="Tempo, at the same pitch (0.5 to 2).")
+    ] = DEFAULT_SPEECH.speed,
+    pause: Annotated[
+        float | None,
+        typer.Option(help="Seconds of silence after a sentence; twice that after a paragraph."),
+    ] = DEFAULT_SPEECH.pause_s,
+    seed: Annotated[
+        int, typer.Option(help="The same seed gives the same audio.")
+    ] = DEFAULT_SPEECH.seed,
+    temperature: Annotated[
+        float | None, typer.Option(help="How freely it speaks; from the model if not given.")
+    ] = DEFAULT_SPEECH.temperature,
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw from this share of the likeliest sounds.")
+    ] = DEFAULT_SPEECH.top_p,
+    top_k: Annotated[
+        int | None, typer.Option(help="Draw from this many of the likeliest sounds.")
+    ] = DEFAULT_SPEECH.top_k,
+    retries: Annotated[
+        int, typer.Option(help="Further tries for a sentence that went wrong.")
+    ] = DEFAULT_SPEECH.retries,
+    max_frames: Annotated[
+        int, typer.Option(help="Cap the length of a sentence, in the model's frames (0: none).")
+    ] = DEFAULT_SPEECH.max_frames,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")
+    ] = DEFAULT_ENGINE.device,
+    dtype: Annotated[
+        str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=_choices(DTYPES))
+    ] = DEFAULT_ENGINE.dtype,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a text that the model cannot say in full.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be said, and say nothing.")
+    ] = False,
+    as_json: Json = False,
+    timings: Annotated[
+        bool, typer.Option("--timings", help="Print how long it took, on standard error.")
+    ] = False,
+    quiet: Quiet = False,
+    offline: Offline = False,
+) -> None:
+    """Speak a text: fishtts say "Good morning." -o morning.wav"""
+    from fishtts.say import Request
+    from fishtts.say import say as speak
+
+    request = Request(
+        words=tuple(text or ()),
+        file=file,
+        encoding=encoding,
+        model=model,
+        voice=voice,
+        ref_text=ref_text,
+        output=output,
+        format=format_name,
+        raw=raw,
+        play=play,
+        force=force,
+        strict=strict,
+        dry_run=dry_run,
+        as_json=as_json,
+        quiet=quiet,
+        timings=timings,
+        offline=offline,
+        engine=EngineConfig(device, dtype),
+        speech=SpeechConfig(seed, temperature, top_p, top_k, speed, pause, retries, max_frames),
+    )
+    speak(request, started=_STARTED)
+
+
+@models_app.command("list")
+def models_list(as_json: Json = False) -> None:
+    """List the models: built in, on this machine, to be had."""
+    from fishtts.hub import list_models
+    from fishtts.printing import print_json, print_table, readable_bytes
+
+    found = list_models()
+    if as_json:
+        rows = [
+            {
+                "name": info.name,
+                "kind": info.kind,
+                "folder": str(info.folder) if info.folder else None,
+                "bytes": info.size_bytes,
+                "whole": info.whole,
+            }
+            for info in found
+        ]
+        print_json(rows)
+        return
+    table = [("NAME", "WHERE", "SIZE", "STATE")]
+    for info in found:
+        state = "ready" if info.whole else "not whole" if info.folder else "not on this machine"
+        size = readable_bytes(info.size_bytes) if info.folder else ""
+        table.append((info.name, info.kind, size, state))
+    print_table(table)
+
+
+@models_app.command("show")
+def models_show(
+    name: Annotated[str, typer.Argument(autocompletion=_model_names)], as_json: Json = False
+) -> None:
+    """Say what a model is: languages, licence, voices, where it is."""
+    from dataclasses import asdict
+
+    from fishtts import hub
+    from fishtts.model_folder import voice_names
+    from fishtts.printing import print_json, print_table
+
+    source = hub.parse(name)
+    folder = hub.cached(source)
+    facts = asdict(hub.card(source, folder))
+    facts["hub_id"] = source.repo_id
+    facts["folder"] = str(folder) if folder else ""
+    facts["voices"] = voice_names(folder) if folder else []
+    if as_json:
+        print_json(facts)
+        return
+    rows = []
+    for key, value in facts.items():
+        shown = ", ".join(value) if isinstance(value, list | tuple) else str(value)
+        rows.append((key.replace("_", " "), shown or "-"))
+    print_table(rows)
+
+
+@models_app.command("pull")
+def models_pull(
+    names: Annotated[list[str], typer.Argument(autocompletion=_model_names)],
+    quiet: Quiet = False,
+) -> None:
+    """Fetch models from the hub, or what is missing or damaged of them."""
+    from fishtts import hub
+    from fishtts.printing import print_line
+
+    for name in names:
+        source = hub.parse(name)
+        licence = hub.card(source).licence
+        if licence and not quiet:
+            print(f"fishtts: licence of {name}: {licence}", file=sys.stderr)
+        print_line(str(hub.pull(source, quiet=quiet or not sys.stderr.isatty())))
+
+
+@models_app.command("path")
+def models_path(name: Annotated[str, typer.Argument(autocompletion=_model_names)]) -> None:
+    """Print the folder of a model that is on this machine."""
+    from fishtts import hub
+    from fishtts.printing import print_line
+
+    print_line(str(hub.locate(hub.parse(name), offline=True)))
+
+
+@models_app.command("rm")
+def models_rm(
+    names: Annotated[list[str], typer.Argument(autocompletion=_model_names)],
+) -> None:
+    """Take models off the disk."""
+    from fishtts import hub
+    from fishtts.printing import print_line, readable_bytes
+
+    for name in names:
+        freed = hub.remove(hub.parse(name))
+        print_line(f"Removed {name}: {readable_bytes(freed)} are free again.")
+
+
+@voices_app.command("list")
+def voices_list(model: Model = DEFAULT_MODEL, as_json: Json = False) -> None:
+    """List the voices of a model."""
+    from fishtts import hub
+    from fishtts.cloning.voice_file import read_voice
+    from fishtts.model_folder import find_voice, voice_names
+    from fishtts.printing import print_json, print_table
+
+    source = hub.parse(model)
+    folder = hub.locate(source, offline=True)
+    card = hub.card(source, folder)
+    voices = [read_voice(find_voice(folder, card.name, name)) for name in voice_names(folder)]
+    if as_json:
+        rows = [
+            {
+                "name": voice.name,
+                "language": voice.language,
+                "description": voice.description,
+                "is_default": voice.name == card.default_voice,
+            }
+            for voice in voices
+        ]
+        print_json(rows)
+        return
+    table = [("NAME", "LANGUAGE", "DESCRIPTION")]
+    for voice in voices:
+        default = " (default)" if voice.name == card.default_voice else ""
+        table.append((voice.name, voice.language, f"{voice.description}{default}"))
+    print_table(table)
+
+
+@voices_app.command("play")
+def voices_play(
+    name: Annotated[str, typer.Argument(autocompletion=_voice_names)],
+    model: Model = DEFAULT_MODEL,
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="Write a sound file instead of playing.")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+) -> None:
+    """Play the recording that a voice was made from."""
+    from fishtts.say import play_voice
+
+    play_voice(model, name, output=output, force=force)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Look over this machine: what works, what does not, and why."""
+    from fishtts.doctor import examine, print_findings
+
+    print_findings(examine(), as_json=as_json)

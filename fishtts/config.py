@@ -1,0 +1,66 @@
+"""The defaults, frozen, and the checks of what a person may set. Nothing else: no files, no torch.
+
+The command line and the Python API both read their defaults here, so that they cannot differ.
+``None`` and ``auto`` stand for "what the model or the machine says"; whoever resolves them makes a
+new object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fishtts.errors import UsageError
+
+DEFAULT_MODEL = "minnow"
+"""The model that comes with the package."""
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Where a model runs, and how exactly. ``auto``: CUDA where there is one, else the CPU;
+    bfloat16 on a GPU, float32 on a CPU."""
+
+    device: str = "auto"
+    dtype: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise UsageError(
+                f'The dtype "{self.dtype}" is unknown.', hint=f"Choose from {', '.join(DTYPES)}."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechConfig:
+    """How a text is spoken.
+
+    ``temperature``, ``top_p`` and ``top_k`` come from the model's card where they are ``None``, the
+    pauses from the text where ``pause_s`` is. ``retries`` counts the further tries that a unit gets
+    when it fails its checks. ``max_frames`` caps every unit below the limit that follows from its
+    text (0: no cap).
+    """
+
+    seed: int = 0
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    speed: float = 1.0
+    pause_s: float | None = None
+    retries: int = 2
+    max_frames: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise UsageError(f"The seed is {self.seed}; it must lie between 0 and 2^63 - 1.")
+        if self.pause_s is not None and not 0 <= self.pause_s <= 60:
+            raise UsageError(f"The pause is {self.pause_s:g} s; it must lie between 0 and 60.")
+        if not 0 <= self.retries <= 100:
+            raise UsageError(f"The retries are {self.retries}; they must lie between 0 and 100.")
+        if self.max_frames < 0:
+            raise UsageError(f"The frame limit is {self.max_frames}; it cannot be negative.")
+
+
+DEFAULT_ENGINE = EngineConfig()
+DEFAULT_SPEECH = SpeechConfig()

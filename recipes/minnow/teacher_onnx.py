@@ -1,0 +1,75 @@
+"""The teacher as its publisher ships it: an int8 graph, one of its stock voices, espeak's phonemes.
+
+The anchor that `minnow` is measured against. Owns the way from a sentence to the graph's inputs.
+Training does not use it (``teacher.py`` is the same network in floating point, batched).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from recipes.minnow.gather import PHONEMES
+
+SAMPLE_RATE = 24000
+MAX_TOKENS = 510
+_LANGUAGES = {"a": "en-us", "b": "en-gb"}
+"""espeak's name of a voice's accent, by the first letter of the voice."""
+_BRITISH = (
+    ("eə", "ɛː"), ("iə", "ɪə"), ("əʊ", "Q"),
+    *((old, new) for old, new in PHONEMES if old not in ("ɜːɹ", "ɜː", "ɪə", "ː", "oʊ")),
+)  # fmt: skip
+
+
+class Teacher:
+    """The teacher's graph and its stock voices, from the folder that ``judges.py`` made."""
+
+    def __init__(self, folder: Path, *, threads: int = 2) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(
+            str(folder / "kokoro.onnx"), options, providers=["CPUExecutionProvider"]
+        )
+        self._symbols: dict[str, int] = json.loads((folder / "vocab.json").read_bytes())["vocab"]
+        self._voices = folder / "voices"
+
+    def speak(self, text: str, voice: str) -> npt.NDArray[np.float32]:
+        """Say a text of at most ``MAX_TOKENS`` phonemes in a stock voice, at ``SAMPLE_RATE``."""
+        phonemes = phonemise(text, _LANGUAGES[voice[0]])
+        tokens = [self._symbols[symbol] for symbol in phonemes if symbol in self._symbols]
+        if not 0 < len(tokens) <= MAX_TOKENS:
+            raise ValueError(f"{len(tokens)} phonemes, from: {text}")
+        styles = np.fromfile(self._voices / f"{voice}.bin", "<f4").reshape(MAX_TOKENS, 256)
+        inputs = {
+            "tokens": np.array([[0, *tokens, 0]], np.int64),
+            "style": styles[len(tokens) - 1][None],
+            "speed": np.ones(1, np.float32),
+        }
+        audio: npt.NDArray[np.float32] = self._session.run(None, inputs)[0].reshape(-1)
+        return audio
+
+
+def phonemise(text: str, language: str) -> str:
+    """Write a text in the teacher's phonemes; its punctuation stays."""
+    phonemes: str = _espeak(language).phonemize([text])[0]
+    for old, new in PHONEMES if language == "en-us" else _BRITISH:
+        phonemes = phonemes.replace(old, new)
+    return phonemes.strip()
+
+
+@lru_cache
+def _espeak(language: str):  # type: ignore[no-untyped-def]  # its package has no types
+    import espeakng_loader
+    from phonemizer.backend import EspeakBackend
+    from phonemizer.backend.espeak.wrapper import EspeakWrapper
+
+    EspeakWrapper.set_library(espeakng_loader.get_library_path())
+    EspeakWrapper.set_data_path(espeakng_loader.get_data_path())
+    return EspeakBackend(language, preserve_punctuation=True, with_stress=True, tie=False)

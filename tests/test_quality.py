@@ -1,0 +1,44 @@
+"""The promise that speech can be understood, kept by a recogniser.
+
+Optional: ``FISHTTS_JUDGES`` names the folder that ``recipes/minnow/judges.py`` made, and
+``pytest -m quality`` asks for these tests.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.quality
+
+MAX_WER = 0.4
+"""Far above what the model is measured at (docs/quality.md): a gate against broken speech."""
+
+
+@pytest.fixture(scope="module")
+def judges_folder() -> Path:
+    folder = os.environ.get("FISHTTS_JUDGES", "")
+    if not folder:
+        pytest.skip("FISHTTS_JUDGES names no folder")
+    pytest.importorskip("faster_whisper")
+    pytest.importorskip("num2words")
+    return Path(folder)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("default")  # the judges' libraries warn about themselves
+def test_a_recogniser_understands_what_is_said(judges_folder: Path) -> None:
+    from fishtts import TTS
+    from recipes.minnow.evaluate import SENTENCES
+    from recipes.minnow.score import Recogniser, compare, judges_audio, word_error_rate
+
+    recogniser = Recogniser(judges_folder / "whisper-base")
+    tts = TTS(device="cpu", offline=True)
+    errors = []
+    for text in SENTENCES.read_text("utf-8").splitlines()[:5]:
+        speech = tts.say(text, seed=0)
+        heard = recogniser.transcribe(judges_audio(speech.samples, speech.sample_rate))
+        errors.append(compare(text, heard))
+    assert word_error_rate(errors) <= MAX_WER
