@@ -161,8 +161,8 @@ def _choices(names: tuple[str, ...]) -> Callable[[str], list[str]]:
 Model = Annotated[
     str,
     typer.Option(
-        "--model",
         "-m",
+        "--model",
         help="A name, an id on the Hugging Face hub, or a folder.",
         autocompletion=_model_names,
     ),

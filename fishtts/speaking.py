@@ -15,7 +15,7 @@ import torch
 
 from fishtts.codec import Codec
 from fishtts.engine.checks import Fault, code_faults, longest_s, shortest_s, sound_faults
-from fishtts.engine.generate import generate
+from fishtts.engine.generate import PrefilledPrefix, generate
 from fishtts.errors import DeviceError
 from fishtts.models import LoadedModel
 from fishtts.plan import PlannedUnit, unit_seed
@@ -55,6 +55,8 @@ class UnitSpeaker:
         self._retries = retries
         self._live = live
         self._frame_rate = codec.sample_rate / codec.samples_per_frame
+        self._prefix: PrefilledPrefix | None = None
+        """The voice's part of the prompt, worked out once for all units and tries."""
 
     @property
     def sample_rate(self) -> int:
@@ -90,10 +92,10 @@ class UnitSpeaker:
         if self._params.max_frames:
             limit = min(limit, self._params.max_frames)
         prompt = self._model.prompts.build(planned.unit.model_text, references)
-        run = generate(
-            self._model, prompt, replace(self._params, seed=making.seed, max_frames=limit)
-        )
+        params = replace(self._params, seed=making.seed, max_frames=limit)
+        run = generate(self._model, prompt, params, prefix=self._prefix)
         for frame in run:
+            self._prefix = run.prefix
             making.frames.append(frame)
             if self._live and self._may_decode(making, planned.expected_s):
                 yield from making.go_out()

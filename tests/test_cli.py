@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 import time
@@ -121,6 +122,12 @@ def test_completion_answers(words: str, expected: set[str]) -> None:
     }
     result = run_process(env=env)
     assert set(result.stdout.decode().split()) == expected, result.stderr.decode()
+
+
+def test_the_command_reference_is_up_to_date() -> None:
+    docs = Path(__file__).parent.parent / "docs"
+    document = runpy.run_path(str(docs / "make_cli.py"))["document"]()
+    assert document == (docs / "cli.md").read_text("utf-8"), "run: python docs/make_cli.py"
 
 
 # What is a command and what is text

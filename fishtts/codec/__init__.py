@@ -5,7 +5,6 @@ Does not know how a codec works, nor text, voices or the engine.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fishtts.errors import ModelError
-from fishtts.weights import read_tensors
+from fishtts.weights import identity, read_tensors
 
 
 class CodecStream(Protocol):
@@ -125,9 +124,9 @@ def load_codec(
     for part in kind.castable:
         codec.get_submodule(part).to(dtype)
     codec.to(device)
-    with path.open("rb") as file:
-        codec.identity = hashlib.file_digest(file, "sha256").hexdigest()[:16]  # type: ignore[assignment]
-    return cast(Codec, codec)
+    loaded = cast(Codec, codec)
+    loaded.identity = identity([path])
+    return loaded
 
 
 def _read_description(path: Path) -> tuple[_Kind, Any]:
@@ -152,7 +151,7 @@ def _read_description(path: Path) -> tuple[_Kind, Any]:
 
 
 def read_config(config: type[Any], values: Mapping[str, Any], where: str = "") -> Any:
-    """Fill a frozen record of sizes from JSON values, strictly: whole numbers, positive, known names.
+    """Fill a frozen record of sizes from JSON values, strictly: known names, numbers of their kind.
 
     Raises: ``ValueError`` that names the value. The record's own checks raise the same.
     """
@@ -187,8 +186,9 @@ def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def fold_weight_norm(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Replace magnitude g and direction v, in either spelling, by the weight g * v / |v|, in float32;
-    the norm runs over all axes but the first.
+    """Replace magnitude g and direction v, in either spelling, by the weight g * v / |v|.
+
+    In float32; the norm runs over all axes but the first.
 
     Raises: ``ModelError`` for half a pair, or a weight that is there already.
     """
@@ -207,11 +207,14 @@ def fold_weight_norm(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Ten
 
 def _product(path: Path, stem: str, magnitude: Tensor | None, direction: Tensor | None) -> Tensor:
     if magnitude is None or direction is None:
-        raise _misfit(path, f"{stem}.weight", "is half missing: it comes as magnitude and direction")
+        raise _misfit(
+            path, f"{stem}.weight", "is half missing: it comes as magnitude and direction"
+        )
     if magnitude.shape != (direction.shape[0], *[1] * (direction.ndim - 1)):
         raise _misfit(path, f"{stem}.weight", f"has magnitudes of shape {list(magnitude.shape)}")
     axes = tuple(range(1, direction.ndim))
-    return direction * (magnitude / torch.linalg.vector_norm(direction, dim=axes, keepdim=True))
+    length: Tensor = torch.linalg.vector_norm(direction, dim=axes, keepdim=True)
+    return direction * (magnitude / length)
 
 
 def _fill(codec: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:

@@ -1,8 +1,8 @@
 """The codec of S2 Pro: a causal convolutional encoder and decoder around a split quantiser.
 
 Owns codes <-> samples for that architecture, whole or as a stream; its state dict has the names of
-the checkpoint, weight norm folded. Does not know files, text, voices or the engine. Snake activation
-and residual units are those of the Descript audio codec (MIT).
+the checkpoint, weight norm folded. Does not know files, text, voices or the engine. The activation
+and the residual units are those of the Descript audio codec (MIT).
 
 Everything is causal, and every decode is a stream that goes on in steps of one fixed size. All
 steps have the same shapes and run the same kernels, so samples do not depend on how codes arrive,
@@ -20,13 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fishtts.codec.rvq import SplitQuantizer
-from fishtts.codec.streaming import (
-    CausalConv1d,
-    CausalConvTranspose1d,
-    StreamState,
-    window_mask,
-    windowed_attention,
-)
+from fishtts.codec.streaming import CausalConv1d, CausalConvTranspose1d, StreamState
+from fishtts.codec.transformer import Transformer, TransformerConfig
 from fishtts.errors import ModelError
 
 _DECODE_STEP_FRAMES = 4
@@ -34,20 +29,6 @@ _DECODE_STEP_FRAMES = 4
 
 _ENCODE_STEP_FRAMES = 32
 """Bounds the memory that a long recording needs."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransformerConfig:
-    """Sizes of a windowed transformer; the names are those of ``codec_config.json``."""
-
-    n_layer: int = 8
-    n_head: int = 16
-    dim: int = 1024
-    head_dim: int = 64
-    intermediate_size: int = 3072
-    window_size: int = 128
-    rope_base: float = 10000
-    norm_eps: float = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +41,8 @@ class QuantizerConfig:
     semantic_codebook_size: int = 4096
     n_codebooks: int = 9
     codebook_size: int = 1024
-    pre_module: TransformerConfig = TransformerConfig()
-    post_module: TransformerConfig = TransformerConfig()
+    pre_module: TransformerConfig = field(default_factory=TransformerConfig)
+    post_module: TransformerConfig = field(default_factory=TransformerConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +57,9 @@ class DacConfig:
     encoder_dim: int = 64
     encoder_rates: tuple[int, ...] = (2, 4, 8, 8)
     encoder_transformer_layers: tuple[int, ...] = (0, 0, 0, 4)
-    encoder_transformer: TransformerConfig = TransformerConfig(n_layer=4, window_size=512)
+    encoder_transformer: TransformerConfig = field(
+        default_factory=lambda: TransformerConfig(n_layer=4, window_size=512)
+    )
     decoder_dim: int = 1536
     decoder_rates: tuple[int, ...] = (8, 8, 4, 2)
     latent_dim: int = 1024
@@ -113,8 +96,11 @@ class Snake(nn.Module):
         return torch.addcmul(x, wave.mul_(wave), (self.alpha + 1e-9).reciprocal())
 
 
-class Chain(nn.Sequential):
+class Chain(nn.ModuleList):
     """Layers one after another; those that remember get the signal's state."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__(layers)
 
     def forward(self, x: Tensor, state: StreamState) -> Tensor:
         for layer in self:
@@ -213,8 +199,8 @@ class Decoder(nn.Module):
         self.model = Chain(*layers)
 
     def forward(self, x: Tensor, state: StreamState) -> Tensor:
-        result: Tensor = self.model(x, state)
-        return result.tanh_()
+        samples: Tensor = self.model(x, state)
+        return samples.tanh()
 
 
 class ConvNeXt(nn.Module):
@@ -229,115 +215,13 @@ class ConvNeXt(nn.Module):
         self.gamma = nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Tensor, state: StreamState) -> Tensor:
-        y = self.norm(self.dwconv(x, state).transpose(1, 2))
-        y = self.gamma * self.pwconv2(F.gelu(self.pwconv1(y)))
+        normed = self.norm(self.dwconv(x, state).transpose(1, 2))
+        y: Tensor = self.gamma * self.pwconv2(F.gelu(self.pwconv1(normed)))
         return x + y.transpose(1, 2)
 
 
-class Attention(nn.Module):
-    """Self-attention to the last ``window_size`` positions. x [B, T, E]."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.num_heads, self.window = config.n_head, config.window_size
-        width = config.n_head * config.head_dim
-        self.wqkv = nn.Linear(config.dim, 3 * width, bias=False)
-        self.wo = nn.Linear(width, config.dim, bias=False)
-
-    def forward(self, x: Tensor, rotation: Tensor, mask: Tensor, state: StreamState) -> Tensor:
-        batch, length, _ = x.shape
-        qkv = self.wqkv(x).view(batch, length, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
-        qkv = torch.cat((_rotate(qkv[:2], rotation), qkv[2:]))
-        heads = windowed_attention(self, qkv, mask, self.window, state)
-        result: Tensor = self.wo(heads.transpose(1, 2).reshape(batch, length, -1))
-        return result
-
-
-class FeedForward(nn.Module):
-    """Gated two-layer network. x [B, T, E]."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.w1 = nn.Linear(config.dim, config.intermediate_size, bias=False)
-        self.w3 = nn.Linear(config.dim, config.intermediate_size, bias=False)
-        self.w2 = nn.Linear(config.intermediate_size, config.dim, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.w2(F.silu(self.w1(x)) * self.w3(x))
-        return result
-
-
-class LayerScale(nn.Module):
-    """One factor a channel."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.gamma = nn.Parameter(torch.ones(dim))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.gamma
-
-
-class TransformerLayer(nn.Module):
-    """Attention and feed-forward, each normed before, scaled after, and added. x [B, T, E]."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.attention = Attention(config)
-        self.feed_forward = FeedForward(config)
-        self.attention_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
-        self.ffn_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
-        self.attention_layer_scale = LayerScale(config.dim)
-        self.ffn_layer_scale = LayerScale(config.dim)
-
-    def forward(self, x: Tensor, rotation: Tensor, mask: Tensor, state: StreamState) -> Tensor:
-        attended = self.attention(self.attention_norm(x), rotation, mask, state)
-        x = x + self.attention_layer_scale(attended)
-        result: Tensor = x + self.ffn_layer_scale(self.feed_forward(self.ffn_norm(x)))
-        return result
-
-
-class Transformer(nn.Module):
-    """Windowed transformer over positions. [B, E, T] -> [B, E, T]."""
-
-    def __init__(self, config: TransformerConfig, num_layers: int) -> None:
-        super().__init__()
-        self.config = config
-        self.layers = nn.ModuleList(TransformerLayer(config) for _ in range(num_layers))
-        self.norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
-
-    def forward(self, x: Tensor, state: StreamState) -> Tensor:
-        config, length = self.config, x.shape[-1]
-        before = state.advance(self, length)
-        rotation = rotation_table(config.head_dim, config.rope_base, before, length).to(x.device)
-        mask = window_mask(length, config.window_size, before, x.device)
-        x = x.transpose(1, 2)
-        for layer in self.layers:
-            x = layer(x, rotation, mask, state)
-        result: Tensor = self.norm(x)
-        return result.transpose(1, 2)
-
-
-def rotation_table(head_dim: int, base: float, start: int, length: int) -> Tensor:
-    """Rotary angles of ``length`` positions from ``start`` on, as complex64 [T, D / 2].
-
-    Made on the CPU in float32, in exactly this form of the frequency, and rounded to bfloat16: the
-    weights were trained with that rounding, and other forms flip some of the rounded values.
-    """
-    frequency = 1.0 / (base ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim))
-    angle = torch.outer(torch.arange(start, start + length, dtype=torch.float32), frequency)
-    table = torch.polar(torch.ones_like(angle), angle)
-    return torch.view_as_complex(torch.view_as_real(table).bfloat16().float())
-
-
-def _rotate(x: Tensor, rotation: Tensor) -> Tensor:
-    """Turn neighbouring pairs (2i, 2i + 1), in float32. x [..., T, D]."""
-    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * rotation).flatten(-2).to(x.dtype)
-
-
 class DacQuantizer(SplitQuantizer):
-    """The quantiser with what lies between it and the convolutions: fewer positions, transformers."""
+    """The quantiser, with what changes the rate and looks further back on either side of it."""
 
     def __init__(self, config: QuantizerConfig) -> None:
         dim = config.input_dim
@@ -398,7 +282,7 @@ class DacCodec(nn.Module):
         state = StreamState()
         codes = [samples.new_zeros((self.num_codebooks, 0), dtype=torch.int64, device="cpu")]
         with _exact_convolutions():
-            for step in wave.split(_ENCODE_STEP_FRAMES * self.samples_per_frame, dim=-1):
+            for step in torch.split(wave, _ENCODE_STEP_FRAMES * self.samples_per_frame, dim=-1):
                 if step.shape[-1]:
                     z = self.quantizer.downsample(self.encoder(step, state), state)
                     z = self.quantizer.pre_module(z, state)
@@ -415,7 +299,7 @@ class DacCodec(nn.Module):
         return DacStream(self)
 
     def synthesise(self, codes: Tensor, state: StreamState) -> Tensor:
-        """Go on with a signal by one step. int64 [B, C, f] -> float32 [B, f * samples_per_frame]."""
+        """Go on with a signal. int64 [B, C, f] -> float32 [B, f * samples_per_frame]."""
         z = self.quantizer.decode(codes)
         z = z.to(next(self.decoder.parameters()).dtype)
         z = self.quantizer.upsample(self.quantizer.post_module(z, state), state)
@@ -432,6 +316,11 @@ class DacStream:
         self._waiting = torch.zeros((codec.num_codebooks, 0), dtype=torch.int64)
         self._is_finished = False
 
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the stream holds between calls."""
+        return self._state.num_bytes
+
     @torch.inference_mode()
     def push(self, codes: Tensor) -> Tensor:
         """Decode further frames. int64 [C, f] -> float32 [n]; the caller's codes stay as they are.
@@ -439,7 +328,11 @@ class DacStream:
         Raises: ``ModelError`` for codes of another codec.
         """
         assert not self._is_finished, "a finished stream takes no more frames"
-        if codes.ndim != 2 or codes.shape[0] != self._codec.num_codebooks or bool((codes < 0).any()):
+        if (
+            codes.ndim != 2
+            or codes.shape[0] != self._codec.num_codebooks
+            or bool((codes < 0).any())
+        ):
             raise ModelError(
                 f"Codes of shape {list(codes.shape)} do not fit the codec, which has "
                 f"{self._codec.num_codebooks} codebooks."
@@ -447,7 +340,7 @@ class DacStream:
         waiting = torch.cat((self._waiting, codes.to("cpu", torch.int64)), dim=1)
         num_ready = waiting.shape[1] - waiting.shape[1] % _DECODE_STEP_FRAMES
         self._waiting = waiting[:, num_ready:].clone()
-        steps = waiting[:, :num_ready].split(_DECODE_STEP_FRAMES, dim=1)
+        steps = torch.split(waiting[:, :num_ready], _DECODE_STEP_FRAMES, dim=1)
         return torch.cat([torch.zeros(0), *(self._step(step) for step in steps if step.numel())])
 
     @torch.inference_mode()

@@ -1,7 +1,7 @@
 """Split residual vector quantisation: one semantic codebook, then residual ones.
 
-Owns latent frames <-> codes, with factorised look-ups (project down, find, project up). Does not know
-samples or sample rates. Shapes: z [B, D, T] float, codes int64 [B, C, T], row 0 semantic.
+Owns latent frames <-> codes, with factorised look-ups (project down, find, project up). Does not
+know samples or sample rates. Shapes: z [B, D, T] float, codes int64 [B, C, T], row 0 semantic.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class VectorQuantizer(nn.Module):
     def encode(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """(codes [B, T], what they stand for [B, D, T]).
 
-        Directions are compared, the un-normalised row is used. The straight-through form e + (row - e)
-        keeps its one rounding, since later codebooks see it.
+        Directions are compared, the un-normalised row is used. The straight-through form
+        e + (row - e) keeps its one rounding, since later codebooks see it.
         """
         e = self.in_proj(z)
         table = self.codebook.weight
@@ -41,7 +41,8 @@ class VectorQuantizer(nn.Module):
     def decode(self, codes: Tensor) -> Tensor:
         """[B, T] -> [B, D, T]. A code beyond the codebook is taken as its last row."""
         rows = self.codebook(codes.clamp(max=self.codebook.num_embeddings - 1))
-        return self.out_proj(rows.transpose(1, 2))
+        result: Tensor = self.out_proj(rows.transpose(1, 2))
+        return result
 
 
 class Stack(nn.Module):
@@ -67,7 +68,7 @@ class SplitQuantizer(nn.Module):
     @property
     def stages(self) -> list[VectorQuantizer]:
         """All quantisers in order."""
-        return [*self.semantic_quantizer.quantizers, *self.quantizer.quantizers]  # type: ignore[list-item]
+        return [*self.semantic_quantizer.quantizers, *self.quantizer.quantizers]
 
     def encode(self, z: Tensor) -> Tensor:
         """[B, D, T] -> int64 [B, C, T]."""

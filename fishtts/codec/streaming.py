@@ -95,8 +95,8 @@ class CausalConvTranspose1d(nn.Module):
 def window_mask(num_queries: int, window: int, before: int, device: torch.device) -> Tensor:
     """Which of the ``window - 1`` earlier and ``num_queries`` new keys each new query sees.
 
-    ``before`` counts the positions that the signal had so far. Shape: bool [T, window - 1 + T], True
-    for the last ``window`` positions up to the query's own, as far as the signal goes back.
+    These are the last ``window`` positions up to its own, as far as the signal goes back: it had
+    ``before`` positions so far. Shape: bool [T, window - 1 + T].
     """
     key = torch.arange(window - 1 + num_queries, device=device)
     query = torch.arange(num_queries, device=device)[:, None]

@@ -75,6 +75,7 @@ class LoadedModel:
     config: Config
     folder: Path
     device: torch.device
+    dtype: torch.dtype
 
     @cached_property
     def identity(self) -> str:

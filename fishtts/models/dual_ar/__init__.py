@@ -35,4 +35,4 @@ def load(
         net = DualAR(config)
     load_into(net, model_files(folder), device=device, dtype=dtype)
     net.eval().requires_grad_(False)
-    return LoadedModel(net, prompts, config, folder, torch.device(device))
+    return LoadedModel(net, prompts, config, folder, torch.device(device), dtype)

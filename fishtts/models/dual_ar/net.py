@@ -61,9 +61,10 @@ def rope_table(length: int, head_dim: int, base: float, device: torch.device) ->
 
 
 def rotate(x: Tensor, turns: Tensor) -> Tensor:
-    """Interleaved rotary embedding in float32. x [B, T, H, D], turns [T, 1, D / 2]."""
-    pairs = torch.view_as_complex(x.float().view(*x.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * turns).view(x.shape).to(x.dtype)
+    """Interleaved rotary embedding in float32. x [..., T, D], turns [T, D / 2]."""
+    shape = x.shape
+    pairs = torch.view_as_complex(x.float().view(*shape[:-1], shape[-1] // 2, 2))
+    return torch.view_as_real(pairs * turns).view(shape).to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -100,6 +101,42 @@ class Block(nn.Module):
         self.ffn_norm = RMSNorm(config.dim, config.norm_eps)
 
 
+class Norm:
+    """``rms_norm`` ready to run.
+
+    In float32 on a CPU, x sqrt(E) / hypot(|x|, sqrt(E eps)) is the same up to rounding, in half as
+    many operations; at one position a step, operations are what it costs.
+    """
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        size = weight.shape[-1]
+        self._weight, self._eps = weight, eps
+        self._scaled: Tensor | None = None
+        if weight.dtype == torch.float32 and weight.device.type == "cpu":
+            self._scaled = weight.detach() * math.sqrt(size)
+            self._floor = torch.tensor(math.sqrt(size * eps))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Normalise x [..., E]."""
+        if self._scaled is None:
+            return rms_norm(x, self._weight, self._eps)
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x.div(length.hypot_(self._floor)).mul_(self._scaled)
+
+
+class HeadNorm:
+    """The norm of queries and keys: unlike the others it multiplies before its one rounding."""
+
+    def __init__(self, attention: Attention, config: TransformerConfig) -> None:
+        each = [attention.q_norm.weight] * config.n_head
+        each += [attention.k_norm.weight] * config.n_local_heads
+        self._norm = Norm(torch.stack(each).detach().float()[:, None], config.norm_eps)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Normalise x [B, H + G, T, D]."""
+        return self._norm(x.float()).to(x.dtype)
+
+
 class Layer:
     """One block ready to run: its weights in plain attributes.
 
@@ -109,15 +146,12 @@ class Layer:
     def __init__(self, block: Block, config: TransformerConfig) -> None:
         attention, ffn = block.attention, block.feed_forward
         self.num_heads, self.num_kv_heads = config.n_head, config.n_local_heads
-        self.head_dim, self.eps = config.head_dim, config.norm_eps
+        self.head_dim = config.head_dim
         self.wqkv, self.wo = attention.wqkv.weight, attention.wo.weight
         self.w1, self.w2, self.w3 = ffn.w1.weight, ffn.w2.weight, ffn.w3.weight
-        self.attention_norm, self.ffn_norm = block.attention_norm.weight, block.ffn_norm.weight
-        self.head_norm: Tensor | None = None
-        if config.attention_qk_norm:
-            each = [attention.q_norm.weight] * config.n_head
-            each += [attention.k_norm.weight] * config.n_local_heads
-            self.head_norm = torch.stack(each).detach().float()
+        self.attention_norm = Norm(block.attention_norm.weight, config.norm_eps)
+        self.ffn_norm = Norm(block.ffn_norm.weight, config.norm_eps)
+        self.head_norm = HeadNorm(attention, config) if config.attention_qk_norm else None
 
     def __call__(
         self,
@@ -134,39 +168,38 @@ class Layer:
         With ``only_last`` the earlier positions are stored, but not taken further: after the last
         layer nobody needs them.
         """
-        q, k, v = self._project(rms_norm(x, self.attention_norm, self.eps), turns)
+        q, k, v = self._project(self.attention_norm(x), turns)
         length = x.shape[1]
         end = start + length
-        keys.narrow(2, start, length).copy_(k.transpose(1, 2))
-        values.narrow(2, start, length).copy_(v.transpose(1, 2))
+        keys.narrow(2, start, length).copy_(k)
+        values.narrow(2, start, length).copy_(v)
         if only_last and length > 1:
-            q, x = q[:, -1:], x[:, -1:]
+            q, x = q[:, :, -1:], x[:, -1:]
         attended = self._attend(q, keys.narrow(2, 0, end), values.narrow(2, 0, end))
         x = x + F.linear(attended, self.wo)
-        n = rms_norm(x, self.ffn_norm, self.eps)
+        n = self.ffn_norm(x)
         return x + F.linear(F.silu(F.linear(n, self.w1)).mul_(F.linear(n, self.w3)), self.w2)
 
     def _project(self, x: Tensor, turns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [B, T, H, D], keys and values [B, T, G, D], rotated."""
+        """Rotated queries [B, H, T, D] and keys [B, G, T, D], and values [B, G, T, D]."""
         n, g = self.num_heads, self.num_kv_heads
-        qkv = F.linear(x, self.wqkv).view(x.shape[0], x.shape[1], n + 2 * g, self.head_dim)
-        qk, v = qkv.split((n + g, g), dim=2)
+        batch, length, _ = x.shape
+        heads = F.linear(x, self.wqkv).view(batch, length, n + 2 * g, self.head_dim).transpose(1, 2)
+        qk, v = heads.split_with_sizes((n + g, g), 1)
         if self.head_norm is not None:
-            # Unlike in the other norms the weight multiplies before the one rounding.
-            wide = F.rms_norm(qk.float(), (self.head_dim,), None, self.eps) * self.head_norm
-            qk = wide.to(v.dtype)
-        q, k = rotate(qk, turns).split((n, g), dim=2)
+            qk = self.head_norm(qk)
+        q, k = rotate(qk, turns).split_with_sizes((n, g), 1)
         return q, k, v
 
     def _attend(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """The last T positions to all before and to themselves. q [B, T, H, D] -> [B, T, H * D]."""
-        batch, length = q.shape[:2]
-        n, g = self.num_heads, self.num_kv_heads
+        """The last T positions to all before and to themselves. q [B, H, T, D] -> [B, T, H * D]."""
+        batch, n, length, size = q.shape
+        g = self.num_kv_heads
         if length == 1:
             # The heads that share a key head become its query positions: nothing is repeated.
-            grouped = q.reshape(batch, g, n // g, self.head_dim)
+            grouped = q.reshape(batch, g, n // g, size)
             out = F.scaled_dot_product_attention(grouped, keys, values)
-            return out.view(batch, 1, n * self.head_dim)
+            return out.reshape(batch, 1, n * size)
         end = keys.shape[2]
         mask = None
         if end > length:
@@ -174,7 +207,7 @@ class Layer:
             mask = at <= at[end - length :, None]
         keys, values = (t.repeat_interleave(n // g, dim=1) for t in (keys, values))
         out = F.scaled_dot_product_attention(
-            q.transpose(1, 2), keys, values, attn_mask=mask, is_causal=mask is None
+            q, keys, values, attn_mask=mask, is_causal=mask is None
         )
         return out.transpose(1, 2).flatten(2)
 
@@ -273,25 +306,31 @@ class DualAR(nn.Module):
 
     @property
     def layers(self) -> tuple[list[Layer], list[Layer]]:
-        """The blocks of both transformers, ready to run."""
-        if self._layers is None:
-            slow = [Layer(block, self.config.slow) for block in _blocks(self.slow.layers)]
-            fast = [Layer(block, self.config.fast) for block in _blocks(self.audio_decoder.layers)]
-            self._layers = (slow, fast)
-        return self._layers
+        """The blocks of the slow and of the fast transformer, ready to run."""
+        if self._ready is None:
+            slow, fast = self.config.slow, self.config.fast
+            self._ready = (
+                [Layer(block, slow) for block in _blocks(self.slow.layers)],
+                [Layer(block, fast) for block in _blocks(self.audio_decoder.layers)],
+            )
+            self._norms = (
+                Norm(self.slow.norm.weight, slow.norm_eps),
+                Norm(self.audio_decoder.norm.weight, fast.norm_eps),
+            )
+        return self._ready
 
     def new_cache(self, batch: int, capacity: int) -> KVCache:
         """An empty cache of the slow transformer."""
         return KVCache(self.config.slow, batch, capacity, self.slow.norm.weight.detach())
 
     def turns(self, which: str, length: int) -> Tensor:
-        """The rotation table of ``slow`` or ``fast`` [T, 1, D / 2], at least ``length`` long."""
+        """The rotation table of ``slow`` or ``fast`` [T, D / 2], at least ``length`` long."""
         table = self._turns.get(which)
         if table is None or table.shape[0] < length:
             sizes = self.config.slow if which == "slow" else self.config.fast
             size = max(length, 2 * (0 if table is None else table.shape[0]))
             device = self.slow.norm.weight.device
-            table = rope_table(size, sizes.head_dim, sizes.rope_base, device)[:, None]
+            table = rope_table(size, sizes.head_dim, sizes.rope_base, device)
             self._turns[which] = table
         return table
 

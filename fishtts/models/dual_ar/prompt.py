@@ -39,11 +39,12 @@ class PromptBuilder:
 
     def __init__(self, tokenizer: Tokenizer, config: DualARConfig) -> None:
         added = {entry.content: at for at, entry in tokenizer.get_added_tokens_decoder().items()}
-        _check_ids(added, config)
+        _check_ids(tokenizer, config)
         self._config = config
         self._fixed = tokenizer
         self._plain = _without_added_tokens(tokenizer)
-        self._control = frozenset(added.values())
+        semantic = range(config.semantic_begin, config.semantic_end + 1)
+        self._control = frozenset(added.values()).union(semantic)
         # Names of speakers are text to S2; a model that has tokens for them is given those.
         self._speakers = {text: at for text, at in added.items() if _SPEAKER.fullmatch(text)}
 
@@ -173,26 +174,26 @@ def _without_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
     return plain
 
 
-def _check_ids(added: dict[str, int], config: DualARConfig) -> None:
+def _check_ids(tokenizer: Tokenizer, config: DualARConfig) -> None:
     """Check that the tokenizer and the config speak of the same tokens."""
     for token in _CONTROL:
-        if token not in added:
+        if tokenizer.token_to_id(token) is None:
             raise ModelError(f'The tokenizer lacks the token "{token}".')
-    if added["<|im_end|>"] != config.end_id:
+    end_id = tokenizer.token_to_id("<|im_end|>")
+    if end_id != config.end_id:
         raise ModelError(
-            f'The tokenizer has "<|im_end|>" at {added["<|im_end|>"]}, and config.json at'
-            f" {config.end_id}."
+            f'The tokenizer has "<|im_end|>" at {end_id}, and config.json at {config.end_id}.'
         )
     for code in range(config.codebook_size):
-        found = added.get(f"<|semantic:{code}|>")
+        found = tokenizer.token_to_id(f"<|semantic:{code}|>")
         if found != config.semantic_begin + code:
             place = "nowhere" if found is None else f"at {found}"
             raise ModelError(
-                f'The tokenizer has "<|semantic:{code}|>" {place}; config.json has it at'
-                f" {config.semantic_begin + code}, and the semantic ids without gaps.",
+                f'The tokenizer has "<|semantic:{code}|>" {place}; config.json has the semantic ids'
+                f" from {config.semantic_begin} to {config.semantic_end} without gaps.",
                 hint="tokenizer.json and config.json must be from the same model.",
             )
-    if f"<|semantic:{config.codebook_size}|>" in added:
+    if tokenizer.token_to_id(f"<|semantic:{config.codebook_size}|>") is not None:
         raise ModelError(
             f"The tokenizer has more semantic tokens than the model's {config.codebook_size} codes."
         )

@@ -1,0 +1,41 @@
+"""Uniform noise that depends on nothing but its key: seed, frame, draw, token id.
+
+Owns the hash; the same integers come out on every device, in whatever order and beside whatever
+else they are asked for. Knows nothing of what is drawn.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_MASK = 0xFFFFFFFF
+_FACTORS = (0x7FEB352D, 0x846CA68B - (1 << 32))
+"""Multipliers of Wellons' 32-bit mixer ``lowbias32``, the second one less 2^32: so the product of
+one with 32 bits fits into 64 with its sign, and nothing rests on how integers overflow."""
+
+_SALT = 0x9E3779B9
+_BITS = 23
+"""With one half added this is what a float32 holds exactly, so that neither 0 nor 1 comes out."""
+
+
+def uniforms(seed: int, frames: Tensor, draws: Tensor, ids: Tensor) -> Tensor:
+    """Uniform float32 in (0, 1), one for each key.
+
+    Shapes: frames int64 [F], draws int64 [R], ids int64 [V] -> [F, R, V]. Frames, draws and ids are
+    below 2^32, the seed is below 2^64.
+    """
+    key = _mix(_mix(frames + (seed & _MASK)) ^ (seed >> 32))
+    key = _mix(key[:, None] + _SALT * (draws + 1))
+    # Two rounds with the key before each: one alone would give keys that differ in few bits noise
+    # that is the same up to the order of the ids.
+    mixed = _mix(_mix(key[..., None] + ids) ^ _mix(key + _SALT)[..., None])
+    return ((mixed >> (32 - _BITS)).to(torch.float32) + 0.5) * (0.5**_BITS)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """A bijection of the low 32 bits of x in which every bit of x touches every bit."""
+    x = x & _MASK
+    x = ((x ^ (x >> 16)) * _FACTORS[0]) & _MASK
+    x = ((x ^ (x >> 15)) * _FACTORS[1]) & _MASK
+    return x ^ (x >> 16)
