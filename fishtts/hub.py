@@ -358,5 +358,6 @@ def card(source: Source, folder: Path | None = None) -> Card:
 
     Raises: ``ModelError`` for a card that cannot be used.
     """
-    known = _KNOWN_CARDS.get(source.repo_id, Card(name=source.name))
+    name = source.folder.resolve().name if source.kind == "folder" else source.name
+    known = _KNOWN_CARDS.get(source.repo_id, Card(name=name))
     return known if folder is None else read_card(folder, known)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fishtts.config import DEFAULT_SPEECH, SpeechConfig
 from fishtts.errors import LimitError, ScriptError
@@ -56,6 +56,7 @@ _BREATH_S = 0.3
 _CLAUSE_PAUSE_S = 0.1
 
 _TAG = re.compile(r"\[[^\[\]\n]*\]|<\|[^|]*\|>")
+_SPEAKER = re.compile(r"<\|speaker:\d+\|>")
 _MAX_QUOTED = 8
 
 
@@ -105,6 +106,8 @@ def make_plan(
         render=normalise if card.normalise else plain,
         language=_language(text, card),
     )
+    if not card.normalise:
+        found = _with_speakers(found)
     seen: Counter[str] = Counter()
     planned = []
     for unit in found:
@@ -131,6 +134,18 @@ def expected_seconds(text: str) -> float:
     return _BREATH_S + sum(
         number * _seconds_of(character) for character, number in Counter(_TAG.sub("", text)).items()
     )
+
+
+def _with_speakers(found: list[Unit]) -> list[Unit]:
+    """Tell the model of each unit who speaks, where a tag said so in a unit before it."""
+    told = []
+    speaker = ""
+    for unit in found:
+        if speaker and unit.model_text and not _SPEAKER.match(unit.model_text):
+            unit = replace(unit, model_text=f"{speaker}{unit.model_text}")
+        speaker = (_SPEAKER.findall(unit.text) or [speaker])[-1]
+        told.append(unit)
+    return told
 
 
 def _seconds_of(character: str) -> float:

@@ -74,11 +74,7 @@ def say(request: Request, *, started: float) -> None:
     if not text.strip():
         raise ScriptError("The text is empty.")
     source = hub.parse(request.model)
-    folder = hub.locate(
-        source,
-        offline=request.offline or request.dry_run,
-        quiet=request.quiet or not sys.stderr.isatty(),
-    )
+    folder = _locate(request, source)
     card = hub.card(source, folder)
     plan = make_plan(text, card, request.speech, strict=request.strict)
     _check_voice(request, folder, card)
@@ -108,6 +104,17 @@ def say(request: Request, *, started: float) -> None:
     before_s = time.perf_counter() - started
     _write(request, stream, plan)
     _print_report(request, stream.report, before_s)
+
+
+def _locate(request: Request, source: hub.Source) -> Path:
+    """Find the model; say so, and under which licence it is, before it is fetched."""
+    offline = request.offline or request.dry_run
+    if source.kind == "hub" and not hub.is_offline(offline) and hub.cached(source) is None:
+        licence = hub.card(source).licence
+        terms = f" Its licence: {licence}" if licence else ""
+        _note(request, f"Fetching the model {source.name} into {hub.cache_folder()}.{terms}")
+    quiet = request.quiet or not sys.stderr.isatty()
+    return hub.locate(source, offline=offline, quiet=quiet)
 
 
 def _check_options(request: Request) -> None:
@@ -182,13 +189,19 @@ def _with_target(request: Request) -> Request:
         if sys.stdout.isatty():
             open_stdout(sys.stdout.buffer, sample_rate=1, is_terminal=True)  # refuses
     elif request.output:
-        path = Path(request.output)
-        choose_format(request.output, request.format_name)
-        if not path.exists() or path.is_dir() or not request.force:
-            open_file(
-                path, sample_rate=48000, format_name=request.format_name, force=request.force
-            ).abort()
+        _check_file(Path(request.output), request)
     return request
+
+
+def _check_file(path: Path, request: Request) -> None:
+    """Open and discard a file, to find out before the work that it can be written.
+
+    Not so a named pipe or a device: whoever reads it would believe that this was all.
+    """
+    choose_format(str(path), request.format_name)
+    if path.is_file() or path.is_dir() or not path.exists():
+        name = request.format_name
+        open_file(path, sample_rate=48000, format_name=name, force=request.force).abort()
 
 
 def _open_writers(request: Request, sample_rate: int) -> Iterator[Writer]:

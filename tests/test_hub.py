@@ -135,6 +135,17 @@ def test_offline_and_not_on_disk(fishtts: Run, fake_hub: FakeHub) -> None:
     assert fake_hub.requests == []
 
 
+def test_say_fetches_a_model_once_and_says_so(fishtts: Run, fake_hub: FakeHub) -> None:
+    say = ("say", "Good morning.", "--model", "s2-pro", "-o", "a.wav")
+    first = fishtts(*say)
+    assert b"Fetching the model s2-pro" in first.stderr
+    assert b"non-commercial" in first.stderr
+    assert "config.json" in one_line(first, 4)  # there is nothing in the files of this one
+    fake_hub.requests.clear()
+    assert b"Fetching" not in fishtts(*say).stderr
+    assert fake_hub.requests == []
+
+
 def test_list_show_and_rm(fishtts: Run, tmp_path: Path) -> None:
     before = json.loads(fishtts("models", "list", "--json").stdout)
     assert [row["name"] for row in before] == ["minnow", "s2-pro"]

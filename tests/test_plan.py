@@ -93,6 +93,22 @@ def test_a_language_that_the_model_does_not_speak() -> None:
     assert make_plan(text, both).shortfalls == ()
 
 
+def test_a_speaker_goes_on_until_the_next_tag() -> None:
+    text = (
+        "First of all, nobody has been named. <|speaker:0|>Hello there, my friend. How are you"
+        " doing on this fine day? <|speaker:1|>I am well, thank you very much. And how are you?"
+    )
+    units = [planned.unit for planned in make_plan(text, replace(ANY, unit_chars=60)).units]
+    assert " ".join(unit.text for unit in units) == text
+    assert [unit.model_text for unit in units] == [
+        "First of all, nobody has been named.",
+        "<|speaker:0|>Hello there, my friend.",
+        "<|speaker:0|>How are you doing on this fine day?",
+        "<|speaker:1|>I am well, thank you very much.",
+        "<|speaker:1|>And how are you?",
+    ]
+
+
 @pytest.mark.parametrize(
     "text",
     [

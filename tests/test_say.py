@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -131,6 +132,36 @@ def test_force_replaces_a_file(tmp_path: Path) -> None:
     path.write_bytes(b"old")
     say(ONE, "-o", path, "--force", *PATIENT)
     assert path.read_bytes()[:4] == b"RIFF"
+
+
+def test_a_named_pipe_gets_the_sound_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.wav"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        heard = pool.submit(pipe.read_bytes)
+        say(ONE, "-o", pipe, *PATIENT)
+        assert np.array_equal(samples_of(heard.result()), samples_of(say(ONE, *PATIENT)))
+
+
+def test_progress_is_shown_to_people_only(tmp_path: Path) -> None:
+    text = " ".join(f"Sentence number {number} is here." for number in range(6))
+    flags = (*SAY, text, "--pause", "0.1", "--max-frames", "2", "--retries", "0", "--force")
+    ours, theirs = pty.openpty()
+    subprocess.run(
+        [sys.executable, "-m", "fishtts", *map(str, flags), "-o", str(tmp_path / "a.wav")],
+        stdin=subprocess.DEVNULL,
+        stderr=theirs,
+        env=clean_env(),
+        check=False,
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # the end of a terminal whose other side is closed
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    assert b"characters" in shown
+    assert b"characters" not in run_fishtts(*flags, "-o", tmp_path / "a.wav").stderr
 
 
 def test_play_sends_the_sound_to_a_player(tmp_path: Path) -> None:

@@ -30,12 +30,12 @@ def uniforms(seed: int, frames: Tensor, draws: Tensor, ids: Tensor) -> Tensor:
     # Two rounds with the key before each: one alone would give keys that differ in few bits noise
     # that is the same up to the order of the ids.
     mixed = _mix(_mix(key[..., None] + ids) ^ _mix(key + _SALT)[..., None])
-    return ((mixed >> (32 - _BITS)).to(torch.float32) + 0.5) * (0.5**_BITS)
+    return (mixed >> (32 - _BITS)).to(torch.float32).add_(0.5).mul_(0.5**_BITS)
 
 
 def _mix(x: Tensor) -> Tensor:
     """A bijection of the low 32 bits of x in which every bit of x touches every bit."""
     x = x & _MASK
-    x = ((x ^ (x >> 16)) * _FACTORS[0]) & _MASK
-    x = ((x ^ (x >> 15)) * _FACTORS[1]) & _MASK
-    return x ^ (x >> 16)
+    x.bitwise_xor_(x >> 16).mul_(_FACTORS[0]).bitwise_and_(_MASK)
+    x.bitwise_xor_(x >> 15).mul_(_FACTORS[1]).bitwise_and_(_MASK)
+    return x.bitwise_xor_(x >> 16)

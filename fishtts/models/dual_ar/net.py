@@ -101,6 +101,31 @@ class Block(nn.Module):
         self.ffn_norm = RMSNorm(config.dim, config.norm_eps)
 
 
+class SlowTransformer(nn.Module):
+    """Over time. The output head is the embedding table."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.embeddings = nn.Embedding(config.vocab_size, config.dim)
+        self.layers = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.norm = RMSNorm(config.dim, config.norm_eps)
+
+
+class FastTransformer(nn.Module):
+    """Over the codebooks of one frame; also holds the table that the slow input sums."""
+
+    def __init__(self, config: TransformerConfig, num_codebooks: int, text_dim: int) -> None:
+        super().__init__()
+        self.codebook_embeddings = nn.Embedding(num_codebooks * config.vocab_size, text_dim)
+        self.embeddings = nn.Embedding(config.vocab_size, config.dim)
+        self.layers = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.norm = RMSNorm(config.dim, config.norm_eps)
+        self.output = nn.Linear(config.dim, config.vocab_size, bias=False)
+        self.project_in: nn.Module = nn.Identity()
+        if text_dim != config.dim:
+            self.project_in = nn.Linear(text_dim, config.dim)
+
+
 class Norm:
     """``rms_norm`` ready to run.
 
@@ -219,6 +244,7 @@ class KVCache:
     """
 
     def __init__(self, config: TransformerConfig, batch: int, capacity: int, like: Tensor) -> None:
+        like = like.detach()
         shape = (batch, config.n_local_heads, capacity, config.head_dim)
         self.keys = [like.new_empty(shape) for _ in range(config.n_layer)]
         self.values = [like.new_empty(shape) for _ in range(config.n_layer)]
@@ -237,7 +263,11 @@ class KVCache:
     def copy(self, capacity: int) -> KVCache:
         """A cache of its own with the same live positions and room for ``capacity``."""
         twin = object.__new__(KVCache)
-        twin.keys, twin.values, twin.length = list(self.keys), list(self.values), self.length
+        twin.keys, twin.values, twin.length = (
+            list(self.keys),
+            list(self.values),
+            self.length,
+        )
         twin._move(max(capacity, self.length))
         return twin
 
@@ -251,29 +281,48 @@ class KVCache:
                 live.copy_(old.narrow(2, 0, self.length))
 
 
-class SlowTransformer(nn.Module):
-    """Over time. The output head is the embedding table."""
+class Stack:
+    """A transformer ready to run: its blocks, its last norm, its rotations. Not for training."""
 
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.embeddings = nn.Embedding(config.vocab_size, config.dim)
-        self.layers = nn.ModuleList(Block(config) for _ in range(config.n_layer))
-        self.norm = RMSNorm(config.dim, config.norm_eps)
+    def __init__(
+        self, module: SlowTransformer | FastTransformer, config: TransformerConfig
+    ) -> None:
+        self._config = config
+        self.layers = [Layer(block, config) for block in _blocks(module.layers)]
+        self.norm = Norm(module.norm.weight, config.norm_eps)
+        self._turns = self._make_turns(config.max_seq_len if config.max_seq_len <= 64 else 1024)
+
+    def _make_turns(self, length: int) -> Tensor:
+        config, device = self._config, self.layers[0].wqkv.device
+        return rope_table(length, config.head_dim, config.rope_base, device)
+
+    def new_cache(self, batch: int, capacity: int) -> KVCache:
+        """An empty cache for it."""
+        return KVCache(self._config, batch, capacity, self.layers[0].wqkv)
+
+    def __call__(self, x: Tensor, cache: KVCache, *, only_last: bool = False) -> Tensor:
+        """Run x [B, T, E] at the positions after those in the cache; the last norm is not applied.
+
+        With ``only_last`` only the last position is worked out to the end: [B, 1, E].
+        """
+        start, length = cache.length, x.shape[1]
+        end = start + length
+        cache.reserve(end)
+        if end > self._turns.shape[0]:
+            self._turns = self._make_turns(2 * end)
+        turns = self._turns.narrow(0, start, length)
+        last = len(self.layers) - 1
+        for at, layer in enumerate(self.layers):
+            keys, values = cache.keys[at], cache.values[at]
+            x = layer(x, turns, keys, values, start, only_last=only_last and at == last)
+        cache.length = end
+        return x
 
 
-class FastTransformer(nn.Module):
-    """Over the codebooks of one frame; also holds the table that the slow input sums."""
-
-    def __init__(self, config: TransformerConfig, num_codebooks: int, text_dim: int) -> None:
-        super().__init__()
-        self.codebook_embeddings = nn.Embedding(num_codebooks * config.vocab_size, text_dim)
-        self.embeddings = nn.Embedding(config.vocab_size, config.dim)
-        self.layers = nn.ModuleList(Block(config) for _ in range(config.n_layer))
-        self.norm = RMSNorm(config.dim, config.norm_eps)
-        self.output = nn.Linear(config.dim, config.vocab_size, bias=False)
-        self.project_in: nn.Module = nn.Identity()
-        if text_dim != config.dim:
-            self.project_in = nn.Linear(text_dim, config.dim)
+def _blocks(layers: nn.ModuleList) -> Iterator[Block]:
+    for block in layers:
+        assert isinstance(block, Block), "made so above"
+        yield block
 
 
 class DualAR(nn.Module):
@@ -285,13 +334,12 @@ class DualAR(nn.Module):
         self.text_model = nn.Module()
         self.text_model.model = SlowTransformer(config.slow)
         self.audio_decoder = FastTransformer(config.fast, config.num_codebooks, config.slow.dim)
-        self._forget()
+        self._stacks: tuple[Stack, Stack] | None = None
         self.register_load_state_dict_post_hook(lambda net, _: net._forget())
 
     def _forget(self) -> None:
         """Drop what is derived from the weights: they move, or others take their place."""
-        self._layers: tuple[list[Layer], list[Layer]] | None = None
-        self._turns: dict[str, Tensor] = {}
+        self._stacks = None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> DualAR:
         self._forget()
@@ -299,40 +347,25 @@ class DualAR(nn.Module):
 
     @property
     def slow(self) -> SlowTransformer:
-        """The transformer over time."""
+        """The weights of the transformer over time."""
         model = self.text_model.model
         assert isinstance(model, SlowTransformer), "set in __init__"
         return model
 
     @property
-    def layers(self) -> tuple[list[Layer], list[Layer]]:
-        """The blocks of the slow and of the fast transformer, ready to run."""
-        if self._ready is None:
-            slow, fast = self.config.slow, self.config.fast
-            self._ready = (
-                [Layer(block, slow) for block in _blocks(self.slow.layers)],
-                [Layer(block, fast) for block in _blocks(self.audio_decoder.layers)],
+    def stacks(self) -> tuple[Stack, Stack]:
+        """The transformers over time and over codebooks, ready to run."""
+        if self._stacks is None:
+            config = self.config
+            self._stacks = (
+                Stack(self.slow, config.slow),
+                Stack(self.audio_decoder, config.fast),
             )
-            self._norms = (
-                Norm(self.slow.norm.weight, slow.norm_eps),
-                Norm(self.audio_decoder.norm.weight, fast.norm_eps),
-            )
-        return self._ready
+        return self._stacks
 
     def new_cache(self, batch: int, capacity: int) -> KVCache:
-        """An empty cache of the slow transformer."""
-        return KVCache(self.config.slow, batch, capacity, self.slow.norm.weight.detach())
-
-    def turns(self, which: str, length: int) -> Tensor:
-        """The rotation table of ``slow`` or ``fast`` [T, D / 2], at least ``length`` long."""
-        table = self._turns.get(which)
-        if table is None or table.shape[0] < length:
-            sizes = self.config.slow if which == "slow" else self.config.fast
-            size = max(length, 2 * (0 if table is None else table.shape[0]))
-            device = self.slow.norm.weight.device
-            table = rope_table(size, sizes.head_dim, sizes.rope_base, device)
-            self._turns[which] = table
-        return table
+        """An empty cache of the transformer over time."""
+        return self.stacks[0].new_cache(batch, capacity)
 
     def embed(self, rows: Tensor) -> Tensor:
         """Input vectors. rows [B, 1 + C, T] -> [B, T, E].
@@ -342,28 +375,24 @@ class DualAR(nn.Module):
         """
         config = self.config
         ids = rows[:, 0]
-        base = self.slow.embeddings(ids)
+        base = F.embedding(ids, self.slow.embeddings.weight)
         audio = (ids >= config.semantic_begin) & (ids <= config.semantic_end)
         offset = torch.arange(config.num_codebooks, device=rows.device) * config.codebook_size
         # Codes of positions that are not audio are never looked at, so they may hold anything.
         codes = torch.where(audio[:, None], rows[:, 1:], 0) + offset[:, None]
-        summed = self.audio_decoder.codebook_embeddings(codes).sum(dim=1)
+        summed = F.embedding(codes, self.audio_decoder.codebook_embeddings.weight).sum(dim=1)
         scaled = (summed + base) / math.sqrt(config.num_codebooks + 1)
         return torch.where(audio[..., None], scaled, base)
 
-    def hidden(self, rows: Tensor, cache: KVCache, *, only_last: bool = False) -> Tensor:
-        """Residual stream [B, T, E] after the last block, before the final norm. Extends the cache.
-
-        With ``only_last`` only the last position is worked out to the end: [B, 1, E].
-        """
-        end = cache.length + rows.shape[2]
-        cache.reserve(end)
-        turns = self.turns("slow", end)[cache.length : end]
-        return _run(self.layers[0], self.embed(rows), turns, cache, only_last=only_last)
+    def hidden(self, rows: Tensor, cache: KVCache) -> Tensor:
+        """Final-normed hidden states of every position. [B, 1 + C, T] -> [B, T, E]."""
+        stack = self.stacks[0]
+        return stack.norm(stack(self.embed(rows), cache))
 
     def backbone(self, rows: Tensor, cache: KVCache) -> Tensor:
         """Final-normed hidden state of the last position. [B, 1 + C, T] -> [B, E]."""
-        return self.slow.norm(self.hidden(rows, cache, only_last=True)[:, -1])
+        stack = self.stacks[0]
+        return stack.norm(stack(self.embed(rows), cache, only_last=True)[:, -1])
 
     def slow_logits(self, hidden: Tensor) -> Tensor:
         """Logits of the semantic ids, the end id last. [B, E] -> [B, V + 1].
@@ -376,7 +405,7 @@ class DualAR(nn.Module):
         return torch.cat((F.linear(hidden, semantic), F.linear(hidden, end)), dim=-1)
 
     def full_logits(self, hidden: Tensor) -> Tensor:
-        """Logits of the whole vocabulary, unconstrained. [B, E] -> [B, vocabulary]."""
+        """Logits of the whole vocabulary, unconstrained. [..., E] -> [..., vocabulary]."""
         return F.linear(hidden, self.slow.embeddings.weight)
 
     def frame(self, hidden: Tensor, semantic: Tensor, draw: Draw) -> Tensor:
@@ -385,40 +414,17 @@ class DualAR(nn.Module):
         Positions 0 (the hidden state, whose logits nobody needs) and 1 (the semantic code) are one
         pass; every further code needs the one before it.
         """
-        fast, count = self.audio_decoder, self.config.num_codebooks
-        codes = [semantic]
-        x = torch.stack((fast.project_in(hidden), fast.embeddings(semantic)), dim=1)
-        cache = KVCache(self.config.fast, x.shape[0], count, x)
-        turns = self.turns("fast", count)
-        for k in range(1, count):
-            at = turns.narrow(0, cache.length, x.shape[1])
-            x = _run(self.layers[1], x, at, cache, only_last=True)
-            logits = F.linear(fast.norm(x[:, -1]), fast.output.weight)
-            codes.append(draw(k, logits))
-            x = F.embedding(codes[k], fast.embeddings.weight)[:, None]
-        return torch.stack(codes, dim=-1)
-
-
-def _run(
-    layers: list[Layer], x: Tensor, turns: Tensor, cache: KVCache, *, only_last: bool
-) -> Tensor:
-    """Blocks over x [B, T, E], at the positions that follow those in the cache."""
-    start, length = cache.length, x.shape[1]
-    last = len(layers) - 1
-    for index, layer in enumerate(layers):
-        x = layer(
-            x,
-            turns,
-            cache.keys[index],
-            cache.values[index],
-            start,
-            only_last=only_last and index == last,
+        fast, stack, count = (
+            self.audio_decoder,
+            self.stacks[1],
+            self.config.num_codebooks,
         )
-    cache.length = start + length
-    return x
-
-
-def _blocks(layers: nn.ModuleList) -> Iterator[Block]:
-    for block in layers:
-        assert isinstance(block, Block), "made so above"
-        yield block
+        table, head = fast.embeddings.weight, fast.output.weight
+        cache = stack.new_cache(hidden.shape[0], count)
+        codes = [semantic]
+        x = torch.stack((fast.project_in(hidden), F.embedding(semantic, table)), dim=1)
+        for k in range(1, count):
+            last = stack.norm(stack(x, cache, only_last=True)[:, -1])
+            codes.append(draw(k, F.linear(last, head)))
+            x = F.embedding(codes[k], table)[:, None]
+        return torch.stack(codes, dim=-1)

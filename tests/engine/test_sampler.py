@@ -1,0 +1,88 @@
+"""Filters and the race against the goldens' unit cases, and the noise behind them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fishtts.engine.noise import uniforms
+from fishtts.engine.sampler import filtered, race, replace_repeats
+from tests.fakes import GOLDEN
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, Tensor]:
+    return load_file(GOLDEN / "ar_goldens.safetensors")
+
+
+def spread(probabilities: Tensor, ids: Tensor, size: int) -> Tensor:
+    return torch.zeros(size, dtype=probabilities.dtype).scatter(0, ids, probabilities)
+
+
+@pytest.mark.parametrize("case", range(6))
+@pytest.mark.parametrize("kind", ["float32", "bf16"])
+def test_filtered_probabilities_are_the_golden_ones(
+    golden: dict[str, Tensor], case: int, kind: str
+) -> None:
+    prefix, dtype = (
+        ("sampler.", torch.float32) if kind == "float32" else ("sampler.bf16_", torch.bfloat16)
+    )
+    temperature, top_p, top_k = golden["sampler.params"][case]
+    logits = golden[f"{prefix}logits"][case].to(dtype)
+    found = filtered(logits, temperature[None], top_p[None], int(top_k))
+    wanted = golden[f"{prefix}probs"][case]
+    ours = spread(*found, logits.shape[0]).float()
+    assert torch.equal(ours > 0, wanted > 0), "the same ids may be drawn"
+    # One unit in the last place of each dtype, at probabilities of up to 1.
+    assert (ours - wanted).abs().max() <= (1e-6 if kind == "float32" else 2**-8)
+
+
+@pytest.mark.parametrize("case", range(6))
+def test_the_race_draws_the_golden_ids(golden: dict[str, Tensor], case: int) -> None:
+    temperature, top_p, top_k = golden["sampler.params"][case]
+    logits, uniform = golden["sampler.logits"][case], golden["sampler.uniform"][case]
+    found = filtered(logits, temperature[None], top_p[None], int(top_k))
+    assert race(*found, uniform) == golden["sampler.index"][case]
+
+
+def test_the_best_id_always_stays() -> None:
+    logits = torch.tensor([5.0, 0.0, 0.0])
+    probabilities, ids = filtered(logits, torch.tensor([1.0]), torch.tensor([1e-6]), 3)
+    assert spread(probabilities, ids, 3).tolist() == [1.0, 0.0, 0.0]
+
+
+def test_a_repeated_token_gives_way_once() -> None:
+    window = torch.tensor([[4, 7], [1, 2]])
+    normal, high = torch.tensor([7, 7]), torch.tensor([4, 9])
+    # The first row's stand-in is in the window too, and is taken all the same.
+    assert replace_repeats(normal, high, window).tolist() == [4, 7]
+
+
+def keys(*values: int) -> Tensor:
+    return torch.tensor(values)
+
+
+def test_noise_is_uniform_and_its_keys_are_apart() -> None:
+    drawn = uniforms(2**40 + 5, torch.arange(40), torch.arange(3), torch.arange(1000)).double()
+    assert 0 < drawn.min() < 1e-3
+    assert 1 - 1e-3 < drawn.max() < 1
+    # 120,000 draws: the mean within five standard errors, no two rows alike, rows unrelated.
+    assert abs(drawn.mean() - 0.5) < 5 * (1 / 12) ** 0.5 / 120_000**0.5
+    rows = drawn.flatten(0, 1).numpy()
+    related = np.corrcoef(rows) - np.eye(len(rows))
+    assert np.abs(related).max() < 6 / 1000**0.5
+
+
+def test_a_part_of_a_head_meets_the_same_noise() -> None:
+    whole = uniforms(7, keys(3), keys(1), torch.arange(5000))
+    part = uniforms(7, keys(3), keys(1), torch.arange(1200, 1300))
+    assert torch.equal(part, whole[..., 1200:1300])
+
+
+def test_seeds_that_differ_in_any_bit_differ() -> None:
+    seeds = [0, 1, 2**31, 2**32, 2**33, 2**62, 2**63 - 1]
+    rows = [uniforms(s, keys(0), keys(0), torch.arange(64)).flatten() for s in seeds]
+    assert len({tuple(r.tolist()) for r in rows}) == len(seeds)
