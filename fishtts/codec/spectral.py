@@ -1,12 +1,12 @@
-"""The codec of `minnow`: a causal encoder on log-mel frames, split residual quantiser, and an
-inverse-STFT decoder. Owns codes <-> samples for that architecture; knows nothing of text, voices or
-the engine.
+"""The codec of `minnow`: a causal encoder on log-mel frames, a quantiser, an inverse-STFT decoder.
+
+Owns codes <-> samples for that architecture; knows nothing of text, voices or the engine.
 
 Everything runs on a grid of short frames (``hop`` samples); ``stride`` of them make one code frame.
-Short frame k sees the samples up to its own end, so the encoder is causal. The decoder's windows lie
-on the same grid: the samples of a window are final once the later windows that overlap it are known,
-which makes the decoder's latency ``window - hop`` samples (30 ms here) and lets a stream be exact:
-convolution left contexts plus the unfinished overlap are its whole state.
+Short frame k sees the samples up to its own end, so the encoder is causal. The decoder's windows
+lie on the same grid: the samples of a window are final once the later windows that overlap it are
+known, which makes the decoder's latency ``window - hop`` samples (30 ms here) and lets a stream be
+exact: convolution left contexts plus the unfinished overlap are its whole state.
 """
 
 from __future__ import annotations
@@ -75,10 +75,7 @@ class CausalConv(nn.Conv1d):
 
     def forward(self, x: Tensor, past: Tensor | None = None) -> Tensor:
         context = self.kernel_size[0] - 1
-        if past is None:
-            x = F.pad(x, (0, 0, context, 0))
-        else:
-            x = torch.cat((past, x), dim=1)
+        x = F.pad(x, (0, 0, context, 0)) if past is None else torch.cat((past, x), dim=1)
         return super().forward(x.transpose(1, 2)).transpose(1, 2)
 
 

@@ -25,8 +25,9 @@ def uniforms(seed: int, frames: Tensor, draws: Tensor, ids: Tensor) -> Tensor:
     Shapes: frames int64 [F], draws int64 [R], ids int64 [V] -> [F, R, V]. Frames, draws and ids are
     below 2^32, the seed is below 2^64.
     """
-    key = _mix(_mix(frames + (seed & _MASK)) ^ (seed >> 32))
-    key = _mix(key[:, None] + _SALT * (draws + 1))
+    # The seed is mixed before the frame joins it, or one seed would be its neighbour, a frame late.
+    of_seed = int(_mix(_mix(torch.tensor(seed & _MASK)) ^ (seed >> 32)))
+    key = _mix(_mix(frames + of_seed)[:, None] + _SALT * (draws + 1))
     # Two rounds with the key before each: one alone would give keys that differ in few bits noise
     # that is the same up to the order of the ids.
     mixed = _mix(_mix(key[..., None] + ids) ^ _mix(key + _SALT)[..., None])

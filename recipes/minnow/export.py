@@ -35,7 +35,9 @@ VOICES = {
     "clara": ("bf_emma", "British woman, clear"),
     "edward": ("bm_george", "British man, measured"),
 }
-REFERENCE = "The morning was quiet, and a thin mist lay over the fields beyond the old stone bridge."
+REFERENCE = (
+    "The morning was quiet, and a thin mist lay over the fields beyond the old stone bridge."
+)
 CARD = {
     "name": "minnow",
     "description": "A small English voice that works offline on any machine.",
@@ -48,12 +50,13 @@ CARD = {
     "unit_chars": 180,
     "sampling": {"temperature": 0.7, "top_p": 0.8, "top_k": 30},
     "trained_on": (
-        "157 hours of synthetic English speech by Kokoro-82M (Apache-2.0): WordNet examples, novels of"
-        " Jane Austen, word lists and templates, 512 synthetic speakers. No recording of a person."
+        "157 hours of synthetic English speech by Kokoro-82M (Apache-2.0), 512 synthetic speakers:"
+        " WordNet examples, novels of Jane Austen, word lists and templates. No recording of a"
+        " person."
     ),
     "not_for": (
-        "Languages other than English; passing off as a real person; any use where a wrong or missing"
-        " word does harm. Voices of real people are imitated poorly."
+        "Languages other than English; passing off as a real person; any use where a wrong or"
+        " missing word does harm. Voices of real people are imitated poorly."
     ),
 }  # fmt: skip
 
@@ -74,9 +77,7 @@ def reference_clip(teacher: Teacher, table: np.ndarray, tokens: list[int]) -> to
     """The reference sentence by one stock voice. float32 [N] at 24 kHz."""
     style = torch.from_numpy(table[len(tokens) - 3 : len(tokens) - 2].copy())
     lengths = torch.tensor([len(tokens)])
-    frames, prosody, text = teacher.durations(
-        torch.tensor([tokens]), lengths, style, torch.ones(1)
-    )
+    frames, prosody, text = teacher.durations(torch.tensor([tokens]), lengths, style, torch.ones(1))
     wave, counts = teacher.speak(frames, prosody, text, style)
     return wave[0, : int(counts[0])]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -58,8 +60,7 @@ class PeriodJudge(nn.Module):
         self.period = period
         widths = (1, 32, 64, 128, 256)
         self.layers = nn.ModuleList(
-            weight_norm(nn.Conv2d(a, b, (5, 1), (3, 1), (2, 0)))
-            for a, b in zip(widths, widths[1:], strict=False)
+            weight_norm(nn.Conv2d(a, b, (5, 1), (3, 1), (2, 0))) for a, b in pairwise(widths)
         )
         self.layers.append(weight_norm(nn.Conv2d(256, 256, (5, 1), 1, (2, 0))))
         self.output = weight_norm(nn.Conv2d(256, 1, (3, 1), 1, (1, 0)))

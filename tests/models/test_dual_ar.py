@@ -1,4 +1,4 @@
-"""The net against the numeric goldens of the architecture (tests/golden/README.md has the margins)."""
+"""The net against the numeric goldens; tests/golden/README.md says where the margins are from."""
 
 from __future__ import annotations
 
