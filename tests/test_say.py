@@ -12,6 +12,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -147,6 +148,7 @@ def test_progress_is_shown_to_people_only(tmp_path: Path) -> None:
     text = " ".join(f"Sentence number {number} is here." for number in range(6))
     flags = (*SAY, text, "--pause", "0.1", "--max-frames", "2", "--retries", "0", "--force")
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
     subprocess.run(
         [sys.executable, "-m", "fishtts", *map(str, flags), "-o", str(tmp_path / "a.wav")],
         stdin=subprocess.DEVNULL,

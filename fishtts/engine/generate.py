@@ -228,7 +228,7 @@ def generate(
 
 def _max_frames(prompt: Prompt, params: SamplingParams, config: Config) -> int:
     length = prompt.matrix.shape[1]
-    room = config.max_positions - length
+    room: int = config.max_positions - length
     if room < 1:
         raise UsageError(
             f"The text and the voice take {length:,} positions, and the model has"

@@ -30,7 +30,7 @@ Render = Callable[[str], ModelText]
 ALPHABET = re.compile(r"[A-Za-z ,.;:!?'-]*")
 """All that ``normalise`` may answer with."""
 
-_TAG = re.compile(r"\[[^\[\]\n]{1,100}\]")
+_TAG = re.compile(r"\[[^\[\]\n]{1,100}\]|<\|[^|\n]{1,60}\|>")
 _URL = re.compile(r"\b(?:https?://|ftp://|www\.)[^\s<>\"]+", re.IGNORECASE)
 _EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
 _DOMAIN = re.compile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fishtts.engine.generate import CountedNoise, Generation, generate
+from fishtts.engine.noise import uniforms
 from fishtts.errors import FishTTSError
 from fishtts.models import LoadedModel, load_model
 from fishtts.types import Prompt, Reference, SamplingParams
@@ -64,6 +66,8 @@ def test_sampled_frames_with_stored_noise_and_repetition_rule(
     model: LoadedModel, golden: dict[str, Tensor]
 ) -> None:
     assert golden["sampled.ras_fired"].any(), "the case must show the rule at work"
+    # And that the prefill's token is outside of the window: it comes again at once.
+    assert golden["sampled.frames"][0, 0] == golden["sampled.frames"][0, 1]
     params = SamplingParams(temperature=0.8, top_p=0.9, top_k=12, max_frames=24)
     run = Generation(model, prompt(golden), params, noise=StoredNoise(golden, model))
     assert np.array_equal(codes_of(run), golden["sampled.frames"][1:].numpy())
@@ -168,3 +172,74 @@ def test_noise_does_not_depend_on_the_order_of_asking(model: LoadedModel) -> Non
     forward = [there.slow(f) for f in range(40)]
     backward = [back.slow(f) for f in reversed(range(40))][::-1]
     assert all(torch.equal(a, b) for a, b in zip(forward, backward, strict=True))
+
+
+def test_slicing_the_head_does_not_change_the_noise(model: LoadedModel) -> None:
+    config = model.config
+    whole = uniforms(9, torch.tensor([21]), torch.arange(2), torch.arange(304))[0]
+    ids = [*range(config.semantic_begin, config.semantic_end + 1), config.end_id]
+    assert torch.equal(CountedNoise(9, config, CPU).slow(21)[0], whole[:, ids])
+
+
+def test_a_request_ends_where_the_model_has_no_more_room(
+    model: LoadedModel, golden: dict[str, Tensor]
+) -> None:
+    long = np.tile(golden["trace.prompt"].numpy(), (1, 25))[:, :4093]
+    for max_frames in (0, 50):
+        run = generate(model, Prompt(long), replace(GREEDY, max_frames=max_frames))
+        assert codes_of(run).shape == (10, 3)
+        assert run.stop_reason == "limit"
+
+
+def test_many_frames_outgrow_the_first_cache(
+    model: LoadedModel, golden: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = SamplingParams(seed=11, max_frames=40)
+    roomy = codes_of(generate(model, prompt(golden), params))
+    monkeypatch.setattr("fishtts.engine.generate._FIRST_FRAMES", 1)
+    assert np.array_equal(codes_of(generate(model, prompt(golden), params)), roomy)
+
+
+def test_requests_may_take_turns(model: LoadedModel, golden: dict[str, Tensor]) -> None:
+    """Nothing is left in the model: two requests a frame at a time are each as they are alone."""
+    params = [SamplingParams(seed=s, max_frames=8) for s in (1, 2)]
+    alone = [codes_of(generate(model, prompt(golden), p)) for p in params]
+    runs = [generate(model, prompt(golden), p) for p in params]
+    together: list[list[np.ndarray]] = [[], []]
+    for frames in zip_longest(*runs):
+        for made, frame in zip(together, frames, strict=True):
+            made += [] if frame is None else [frame]
+    for one, made in zip(alone, together, strict=True):
+        assert np.array_equal(one, np.stack(made, axis=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_it_runs_in_other_dtypes(golden: dict[str, Tensor], dtype: torch.dtype) -> None:
+    model = load_model(GOLDEN, device="cpu", dtype=dtype)
+    run = generate(model, prompt(golden), SamplingParams(max_frames=5))
+    codes = codes_of(run)
+    assert codes.dtype == np.int64
+    assert codes.shape == (10, run.num_frames)
+    assert 0 <= codes.min() <= codes.max() < 32
+
+
+def test_a_prompt_without_a_shared_part_has_no_prefix(
+    model: LoadedModel, golden: dict[str, Tensor]
+) -> None:
+    run = generate(model, prompt(golden), replace(GREEDY, max_frames=1))
+    list(run)
+    assert run.prefix is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gpu_meets_the_same_noise_and_gives_frames(
+    golden: dict[str, Tensor], dtype: torch.dtype
+) -> None:
+    model = load_model(GOLDEN, device="cuda", dtype=dtype)
+    near, far = (CountedNoise(5, model.config, torch.device(d)) for d in ("cpu", "cuda"))
+    assert all(torch.equal(near.slow(f), far.slow(f).cpu()) for f in range(20))
+    run = generate(model, prompt(golden), replace(GREEDY, max_frames=12))
+    codes = codes_of(run)
+    if dtype == torch.float32:
+        assert np.array_equal(codes, golden["greedy.frames"][1:].numpy())

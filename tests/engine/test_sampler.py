@@ -86,3 +86,76 @@ def test_seeds_that_differ_in_any_bit_differ() -> None:
     seeds = [0, 1, 2**31, 2**32, 2**33, 2**62, 2**63 - 1]
     rows = [uniforms(s, keys(0), keys(0), torch.arange(64)).flatten() for s in seeds]
     assert len({tuple(r.tolist()) for r in rows}) == len(seeds)
+
+
+def test_noise_of_neighbouring_seeds_is_not_shifted() -> None:
+    """One seed a frame late would be the next seed, if they were only added."""
+    some, next_one = (uniforms(s, torch.arange(8), keys(0, 1), torch.arange(50)) for s in (10, 11))
+    flat = some.flatten().tolist()
+    assert len(set(flat) & set(next_one.flatten().tolist())) < 5
+
+
+def numpy_uniforms(seed: int, frame: int, draw: int, at: int) -> np.float32:
+    """The same noise, one key at a time, in plain integers."""
+
+    def mix(x: int) -> int:
+        x &= 0xFFFFFFFF
+        x = (x ^ x >> 16) * 0x7FEB352D & 0xFFFFFFFF
+        x = (x ^ x >> 15) * 0x846CA68B & 0xFFFFFFFF
+        return x ^ x >> 16
+
+    key = mix(mix(mix(seed) ^ seed >> 32) + frame)
+    key = mix(key + 0x9E3779B9 * (draw + 1))
+    mixed = mix(mix(key + at) ^ mix(key + 0x9E3779B9))
+    return np.float32((mixed >> 9) + 0.5) / np.float32(2**23)
+
+
+@pytest.mark.parametrize("seed", [0, 12345, 2**63 - 1])
+def test_noise_is_what_plain_integers_give(seed: int) -> None:
+    frames, draws, ids = keys(0, 1, 70000), keys(0, 1, 10), keys(0, 258, 155773, 2**31)
+    noise = uniforms(seed, frames, draws, ids)
+    for i, frame in enumerate(frames.tolist()):
+        for j, draw in enumerate(draws.tolist()):
+            for k, at in enumerate(ids.tolist()):
+                assert noise[i, j, k].item() == numpy_uniforms(seed, frame, draw, at)
+
+
+def test_equal_logits_rank_by_id() -> None:
+    logits = torch.zeros(1, 200).index_fill_(1, keys(150, 17), 1.0).bfloat16()
+    probabilities, ids = filtered(logits, torch.tensor([1.0]), torch.tensor([1.0]), 5)
+    assert ids.tolist() == [[17, 150, 0, 1, 2]]
+    assert probabilities.shape == (1, 5)
+
+
+def test_the_crossing_id_is_dropped() -> None:
+    logits = torch.tensor([0.5, 0.3, 0.2]).log()
+    for top_p, kept in ((0.49, 1), (0.79, 1), (0.81, 2), (1.0, 3)):
+        probabilities, _ = filtered(logits, torch.tensor([1.0]), torch.tensor([top_p]), 3)
+        assert (probabilities > 0).sum() == kept, top_p
+
+
+def test_draws_follow_the_probabilities() -> None:
+    logits = torch.tensor([2.0, 1.0, 0.0, -1.0])
+    found = filtered(logits, torch.tensor([0.7]), torch.tensor([1.0]), 4)
+    noise = uniforms(1, torch.arange(20000), keys(0), torch.arange(4))[:, 0]
+    probabilities, ids = (t.expand(20000, 4) for t in found)
+    shares = torch.bincount(race(probabilities, ids, noise), minlength=4) / 20000
+    wanted = torch.softmax(logits / 0.7, dim=0)
+    assert (shares - wanted).abs().max() < 4 * (0.25 / 20000) ** 0.5
+
+
+def test_the_normal_and_the_high_draw_are_the_golden_ones(golden: dict[str, Tensor]) -> None:
+    """Both at once, from one sorted row, as a request draws them."""
+    ids_of_head = [*range(268, 300), 258]
+    temperature, top_p = torch.tensor([[0.8], [1.0]]), torch.tensor([[0.9], [0.9]])
+    for frame in range(24):
+        logits = golden["sampled.slow_logits"][frame, ids_of_head]
+        probabilities, ids = filtered(logits[None], temperature, top_p, 12)
+        for row, name in enumerate(("normal", "high")):
+            wanted = golden[f"sampled.probs_{name}"][frame, ids_of_head]
+            ours = spread(probabilities[row], ids[0], len(ids_of_head))
+            assert (ours - wanted).abs().max() < 1e-6
+        noise = golden["sampled.uniform_slow"][frame][:, ids_of_head]
+        drawn = race(probabilities, ids.expand_as(probabilities), noise).tolist()
+        assert ids_of_head[drawn[0]] == golden["sampled.slow_normal"][frame]
+        assert ids_of_head[drawn[1]] == golden["sampled.slow_high"][frame]

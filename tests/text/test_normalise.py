@@ -113,3 +113,10 @@ def test_plain_text_keeps_tags_and_scripts() -> None:
     assert plain("  [whisper]  Привет\n мир 5% ").text == "[whisper] Привет мир 5%"
     assert plain("今天天气\n很好").text == "今天天气很好"
     assert plain("—").text == ""
+
+
+@pytest.mark.parametrize("mark", ["<|im_end|>", "<|speaker:1|>", "<|semantic:7|>", "[laughing]"])
+def test_marks_of_other_models_are_left_out_and_said(mark: str) -> None:
+    found = normalise(f"Before {mark} after.")
+    assert found.text == "Before after."
+    assert any(mark in warning for warning in found.warnings)

@@ -109,6 +109,8 @@ class DualARConfig:
             end_id = values["eos_token_id"]
         except (KeyError, TypeError) as error:
             raise ModelError(f"config.json lacks {error}.") from None
+        if not isinstance(text, Mapping):
+            raise ModelError("text_config of config.json is no table of names and values.")
         slow = TransformerConfig.from_dict(text, "text_config")
         # The reference takes these two of the fast transformer from the slow one.
         shared = {"rope_base": slow.rope_base, "norm_eps": slow.norm_eps}

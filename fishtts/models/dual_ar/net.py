@@ -101,12 +101,18 @@ class Block(nn.Module):
         self.ffn_norm = RMSNorm(config.dim, config.norm_eps)
 
 
+def _table(size: int, dim: int) -> nn.Embedding:
+    """An embedding without initial values: drawing them on the meta device imports a compiler,
+    which takes longer than loading a small model."""
+    return nn.Embedding.from_pretrained(torch.empty(size, dim), freeze=False)
+
+
 class SlowTransformer(nn.Module):
     """Over time. The output head is the embedding table."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.embeddings = nn.Embedding(config.vocab_size, config.dim)
+        self.embeddings = _table(config.vocab_size, config.dim)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.norm = RMSNorm(config.dim, config.norm_eps)
 
@@ -116,8 +122,8 @@ class FastTransformer(nn.Module):
 
     def __init__(self, config: TransformerConfig, num_codebooks: int, text_dim: int) -> None:
         super().__init__()
-        self.codebook_embeddings = nn.Embedding(num_codebooks * config.vocab_size, text_dim)
-        self.embeddings = nn.Embedding(config.vocab_size, config.dim)
+        self.codebook_embeddings = _table(num_codebooks * config.vocab_size, text_dim)
+        self.embeddings = _table(config.vocab_size, config.dim)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.norm = RMSNorm(config.dim, config.norm_eps)
         self.output = nn.Linear(config.dim, config.vocab_size, bias=False)
@@ -153,7 +159,7 @@ class HeadNorm:
     """The norm of queries and keys: unlike the others it multiplies before its one rounding."""
 
     def __init__(self, attention: Attention, config: TransformerConfig) -> None:
-        each = [attention.q_norm.weight] * config.n_head
+        each: list[Tensor] = [attention.q_norm.weight] * config.n_head
         each += [attention.k_norm.weight] * config.n_local_heads
         self._norm = Norm(torch.stack(each).detach().float()[:, None], config.norm_eps)
 
