@@ -42,4 +42,8 @@ def random_net(values: dict[str, Any], seed: int = 1) -> DualAR:
     """A net of any config with random weights."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return DualAR(DualARConfig.from_dict(values)).eval().requires_grad_(False)
+        net = DualAR(DualARConfig.from_dict(values)).eval().requires_grad_(False)
+        # The tables come without values of their own.
+        for weight in net.parameters():
+            weight.normal_(std=0.5 if weight.ndim > 1 else 1.0)
+        return net
