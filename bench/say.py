@@ -43,8 +43,8 @@ class Run:
 
 
 def environment() -> dict[str, str]:
-    """Keep a child to ``THREADS`` threads, and off the network."""
-    limit = {name: str(THREADS) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    """Keep a child off the network, and to ``THREADS`` threads where cores cannot be limited."""
+    limit = {} if hasattr(os, "sched_setaffinity") else {"OMP_NUM_THREADS": str(THREADS)}
     return {**os.environ, **limit, "HF_HUB_OFFLINE": "1"}
 
 

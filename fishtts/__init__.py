@@ -5,8 +5,13 @@ The public names, loaded when they are first used: importing the package costs n
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# Threads that wait for each other by spinning lose ten times the speed as soon as anything else
+# wants a core. The thread library reads this once, when torch is imported: hence here.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     from fishtts import errors

@@ -86,9 +86,6 @@ app.add_typer(voices_app, name="voices")
 
 def main() -> None:
     """Run the command line; the one place where errors become words and exit codes."""
-    # Threads that wait for each other by spinning lose ten times the speed as soon as anything else
-    # wants a core. The thread library reads this once, when torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         with _interruptible():
             app(prog_name="fishtts")

@@ -360,8 +360,8 @@ learnt from, on the same sentences. The sentences are our own and were kept out 
   may still be as high as three over the number of words.
 - **DistillMOS, DNSMOS**: predicted opinion scores from 1 to 5. Both saturate: they catch broken
   sound, and cannot rank one clean voice above another.
-- **RTF**: seconds of work for one second of speech, loading not counted, with whatever else shared the
-  cores: `bench/say.py` measures speed.
+- **RTF**: seconds of work for one second of speech, loading not counted, with whatever else shared
+  the cores: `bench/say.py` measures speed.
 
 Nobody listened for these tables. The commands that made them:
 
