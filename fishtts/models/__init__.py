@@ -6,7 +6,7 @@ Owns the table of families, which are imported when they are asked for. Knows no
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -52,6 +52,7 @@ class Cache(Protocol):
 class Model(Protocol):
     """Rows to hidden states, logits and codes; ``fishtts.models.dual_ar.net`` has the shapes."""
 
+    def parameters(self) -> Iterator[Tensor]: ...
     def new_cache(self, batch: int, capacity: int) -> Cache: ...
     def backbone(self, rows: Tensor, cache: Any) -> Tensor: ...
     def slow_logits(self, hidden: Tensor) -> Tensor: ...
