@@ -1,7 +1,7 @@
 """Training examples of the language model: codes and texts in S2's prompt format, batched.
 
-Runs in loader processes, on numpy alone. The prompt it writes is the one ``prompt.py`` of the
-model family builds; ``check_prompt.py``-style equality is asserted by tests/recipes.
+Runs in loader processes, on numpy alone. The prompt it writes is the one that the model family's
+``prompt.py`` builds; tests/recipes/test_layout.py holds the two together.
 """
 
 from __future__ import annotations

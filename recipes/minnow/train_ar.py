@@ -164,7 +164,7 @@ def corrupt(rows: Tensor) -> Tensor:
 class Trainer:
     """Model, optimiser and one captured step for each sequence length."""
 
-    def __init__(self, net: DualAR, device: torch.device, compiled: bool) -> None:
+    def __init__(self, net: DualAR, device: torch.device) -> None:
         self.model = TrainingNet(net).to(device)
         self.device = device
         self.optimiser = Optimiser(
@@ -179,9 +179,6 @@ class Trainer:
         self.inputs: dict[int, dict[str, Tensor]] = {}
         self.steps: dict[int, CapturedStep] = {}
         self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
-        self.fast_logits = self.model.fast_logits
-        if compiled:
-            self.fast_logits = torch.compile(self.model.fast_logits, dynamic=False)
 
     def losses(
         self, batch: dict[str, Tensor], noisy: bool
@@ -199,7 +196,7 @@ class Trainer:
             )
             logits = self.model.slow_logits(hidden)
             chosen = hidden.flatten(0, 1).index_select(0, batch["fast_at"].long())
-            fast_logits = self.fast_logits(chosen, codes)
+            fast_logits = self.model.fast_logits(chosen, codes)
         each = F.cross_entropy(
             logits.float().flatten(0, 1), target.flatten(), ignore_index=IGNORE, reduction="none"
         )
@@ -260,7 +257,6 @@ def main() -> None:
     parser.add_argument("--num-fast", type=int, default=8192)
     parser.add_argument("--workers", type=int, default=10)
     parser.add_argument("--print-every", type=int, default=200)
-    parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -272,7 +268,7 @@ def main() -> None:
         net.load_state_dict(
             {k: v.float() for k, v in load_file(args.out / "model.safetensors").items()}
         )
-    trainer = Trainer(net, device, args.compiled)
+    trainer = Trainer(net, device)
     data = DataLoader(
         Batches(args.codes, args.pack, args.tokens, args.num_fast, seed=int(time.time())),
         batch_size=None,
