@@ -14,18 +14,30 @@ from fishtts.errors import UsageError
 DEFAULT_MODEL = "minnow"
 """The model that comes with the package."""
 
+MAX_BATCH = 1024
+"""Requests that may run together at the very most."""
+
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Where a model runs, and how exactly. ``auto``: CUDA where there is one, else the CPU;
-    bfloat16 on a GPU, float32 on a CPU."""
+    bfloat16 on a GPU, float32 on a CPU.
+
+    ``max_batch`` caps the requests that run together (0: as many as suit the device).
+    ``deterministic`` makes a request's bits independent of whatever runs beside it."""
 
     device: str = "auto"
     dtype: str = "auto"
+    max_batch: int = 0
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
+        if not 0 <= self.max_batch <= MAX_BATCH:
+            raise UsageError(
+                f"The largest batch is {self.max_batch}; it must lie between 1 and {MAX_BATCH}."
+            )
         if self.dtype not in DTYPES:
             raise UsageError(
                 f'The dtype "{self.dtype}" is unknown.', hint=f"Choose from {', '.join(DTYPES)}."

@@ -62,11 +62,13 @@ _MAX_QUOTED = 8
 
 @dataclass(frozen=True, slots=True)
 class PlannedUnit:
-    """One unit, the seed of its first try, and how long it should take."""
+    """One unit, the seed of its first try, how long it should take, and the name of the voice that
+    a dialogue gives it ("": whoever speaks the whole)."""
 
     unit: Unit
     seed: int
     expected_s: float
+    voice: str = ""
 
     @property
     def is_silent(self) -> bool:

@@ -7,8 +7,8 @@ nothing of files that audio goes to.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from fishtts.config import (
     EngineConfig,
     SpeechConfig,
 )
-from fishtts.errors import DeviceError, ModelError, UsageError
+from fishtts.errors import DeviceError, FishTTSError, ModelError, UsageError
 from fishtts.model_folder import find_voice, is_file_name, voice_names
 from fishtts.models import LoadedModel, load_model
 from fishtts.plan import Plan, PlannedUnit, make_plan
@@ -69,6 +69,26 @@ class SpeechStream:
 
     def __iter__(self) -> Iterator[Samples]:
         return self._chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A text to be spoken as one piece of audio beside others. ``key`` is the caller's own name for
+    it; the plan's units may have voices of their own, by name."""
+
+    key: str
+    plan: Plan
+    voice: VoiceLike = None
+    config: SpeechConfig = DEFAULT_SPEECH
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenLine:
+    """What became of a line: its speech, or the error that kept it from being spoken."""
+
+    key: str
+    speech: Speech | None
+    error: FishTTSError | None = None
 
 
 class TTS:
@@ -197,9 +217,15 @@ class TTS:
         goes wrong after that is reported, but cannot be tried again. Otherwise a unit goes out when
         it has passed its checks.
         """
+        return self._stream(
+            plan or make_plan(text, self.card, config), config, voice, ref_text, live=live
+        )
+
+    def _stream(
+        self, plan: Plan, config: SpeechConfig, voice: VoiceLike, ref_text: str, *, live: bool
+    ) -> SpeechStream:
         check_speed(config.speed)
         params = self._params(config)
-        plan = plan or make_plan(text, self.card, config)
         speaker, notes = self._speaker(voice, ref_text)
         units = UnitSpeaker(
             self.model,
@@ -219,6 +245,23 @@ class TTS:
         )
         chunks = _joined(plan, units, speaker.references, config.speed, report)
         return SpeechStream(chunks, report)
+
+    def lines(self, lines: Iterable[Line]) -> Iterator[SpokenLine]:
+        """Speak many lines together; each is answered when it is whole, in whatever order.
+
+        Lines are taken from ``lines`` as there is room for them. An error of one line is answered
+        in its place; a ``DeviceError`` is raised, since the next line would meet it too.
+        """
+        for line in lines:
+            try:
+                stream = self._stream(line.plan, line.config, line.voice, "", live=False)
+                samples = np.concatenate([np.zeros(0, np.float32), *stream])
+            except DeviceError:
+                raise
+            except FishTTSError as error:
+                yield SpokenLine(line.key, None, error)
+            else:
+                yield SpokenLine(line.key, Speech(samples, stream.sample_rate, stream.report))
 
     def _params(self, config: SpeechConfig) -> SamplingParams:
         """Fill in what the caller left to the model's card."""
@@ -291,7 +334,7 @@ def resolve(config: EngineConfig) -> EngineConfig:
     dtype = config.dtype
     if dtype == "auto":
         dtype = "float32" if device.type == "cpu" else "bfloat16"
-    return EngineConfig(name, dtype)
+    return replace(config, device=name, dtype=dtype)
 
 
 def _joined(

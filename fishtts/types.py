@@ -52,7 +52,9 @@ class Voice:
     """A named speaker: the references that make a model sound like them.
 
     ``codec`` names the codec that made the codes (its identity hash); codes of another codec are
-    meaningless.
+    meaningless. ``clips`` are the cleaned recordings behind the references, one for each, or none
+    where they were left out: with them a voice can be encoded anew for any codec. ``embedding`` is
+    the speaker encoder's, float32 [256], of length 1.
     """
 
     name: str
@@ -60,6 +62,46 @@ class Voice:
     codec: str = ""
     language: str = ""
     description: str = ""
+    clips: tuple[Audio, ...] = ()
+    embedding: npt.NDArray[np.float32] | None = None
+    sources: tuple[Source, ...] = ()
+    consent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a reference came from: its recording's hash and length, the stretch that was kept, in
+    seconds of the recording, and the day (ISO 8601)."""
+
+    sha256: str
+    seconds: float
+    kept_from_s: float
+    kept_to_s: float
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptLine:
+    """One item of a script, as a reader found it; what the script does not say is None or empty.
+
+    ``number`` is the line of the file that it begins at, from 1. ``id`` is unique in the script;
+    ``has_own_id`` tells that the script gave it, rather than the line's number. ``out`` is the
+    file's name asked for, relative. ``start_s`` and ``end_s`` are a cue's times, ``heading`` the
+    title of the chapter that begins here.
+    """
+
+    id: str
+    number: int
+    text: str
+    has_own_id: bool = False
+    voice: str = ""
+    seed: int | None = None
+    speed: float | None = None
+    pause_s: float | None = None
+    out: str = ""
+    start_s: float | None = None
+    end_s: float | None = None
+    heading: str = ""
 
 
 @dataclass(frozen=True, slots=True)
