@@ -109,8 +109,9 @@ def unpack_voice(data: bytes, where: str) -> Voice:
     Raises: ``ModelError`` saying what is wrong with it.
     """
     try:
-        metadata, tensors = _open(data)
-        version = _version(metadata, where)
+        metadata = _metadata(data)
+        version = _version(metadata, where)  # first: all else may be different in a newer one
+        tensors = _open(data)
         voice = _read_v1(metadata, tensors) if version == 1 else _read_v2(metadata, tensors)
         check_voice(voice)
     # JSON may be nested too deeply for Python, and shapes may have sides too long for numpy.
@@ -122,21 +123,28 @@ def unpack_voice(data: bytes, where: str) -> Voice:
     return voice
 
 
-def _open(data: bytes) -> tuple[dict[str, str], Tensors]:
-    """Take a safetensors file apart; raise ``ValueError`` for what is none."""
+def _metadata(data: bytes) -> dict[str, str]:
+    """Read what a safetensors file says of itself; raise ``ValueError`` for what is none."""
+    header_bytes = int.from_bytes(data[:8], "little")
+    if not 2 <= header_bytes <= min(_MAX_HEADER_BYTES, len(data) - 8):
+        raise ValueError("it does not begin as a safetensors file")
+    header = _json(data[8 : 8 + header_bytes])
+    metadata = header.get("__metadata__", {}) if isinstance(header, dict) else None
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise ValueError("it does not begin as a safetensors file")
+    return metadata
+
+
+def _open(data: bytes) -> Tensors:
     from safetensors import SafetensorError, deserialize
 
     if len(data) > MAX_FILE_BYTES:
         raise ValueError(f"it is larger than any voice ({MAX_FILE_BYTES // 1_000_000} MB)")
-    header_bytes = int.from_bytes(data[:8], "little")
-    if not 2 <= header_bytes <= min(_MAX_HEADER_BYTES, len(data) - 8):
-        raise ValueError("it does not begin as a safetensors file")
     try:
         parts = deserialize(data)  # type: ignore[no-untyped-call]
     except SafetensorError as error:
         raise ValueError(str(error).rstrip(".")) from None
-    metadata = json.loads(data[8 : 8 + header_bytes]).get("__metadata__") or {}
-    return metadata, {name: _array(name, part) for name, part in parts}
+    return {name: _array(name, part) for name, part in parts}
 
 
 def _array(name: str, part: dict[str, Any]) -> npt.NDArray[Any]:
@@ -246,7 +254,7 @@ def _facts(voice: Voice) -> dict[str, Any]:
     }
 
 
-def _json(text: str) -> Any:
+def _json(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except ValueError:
