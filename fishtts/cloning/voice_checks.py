@@ -86,8 +86,8 @@ def _check_embedding(embedding: npt.NDArray[Any] | None) -> None:
         return
     if embedding.shape != (EMBEDDING_SIZE,) or embedding.dtype != np.float32:
         raise ValueError("its embedding is of the wrong size")
-    length = float(np.linalg.norm(embedding.astype(np.float64)))
-    if not abs(length - 1.0) < _LENGTH_TOLERANCE:
+    is_small = np.isfinite(embedding).all() and np.abs(embedding).max() < 2  # so that no sum is off
+    if not is_small or abs(float(np.linalg.norm(embedding)) - 1.0) > _LENGTH_TOLERANCE:
         raise ValueError("its embedding is none")
 
 

@@ -102,7 +102,7 @@ def memory_bound() -> Iterator[None]:
     yield
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak_bytes < 5_000_000
+    assert peak_bytes < 20_000_000
 
 
 @pytest.mark.usefixtures("memory_bound")
