@@ -246,7 +246,7 @@ def _fault(name: str) -> str:
         return "it is empty"
     if len(name) > MAX_NAME or len(name.encode("utf-8", "replace")) > _MAX_NAME_BYTES:
         return f"it is longer than {MAX_NAME} letters"
-    wrong = next((sign for sign in name if not _is_allowed(sign)), "")
+    wrong = next((sign for sign in name if not is_allowed(sign)), "")
     if wrong:
         return f"it has {wrong!a} in it"
     if not name[0].isalnum():
@@ -256,7 +256,8 @@ def _fault(name: str) -> str:
     return ""
 
 
-def _is_allowed(sign: str) -> bool:
+def is_allowed(sign: str) -> bool:
+    """Tell whether a character may be in a name."""
     kind = unicodedata.category(sign)
     return sign in "-_" or ((kind[0] in "LM" or kind == "Nd") and not _INVISIBLE.match(sign))
 
