@@ -46,7 +46,7 @@ def test_a_folder_for_each_voice(tmp_path: Path, above: str) -> None:
         "empty/x.lab",
     )
     made(tmp_path, *(above + name for name in names))
-    assert found(tmp_path) == {"mira": ["a.wav", "b.wav"], "otto": ["s.mp3"]}
+    assert found(tmp_path) == {"mira": ["a.wav", "b.wav"], "otto": ["sample.mp3"]}
 
 
 def test_recordings_beside_a_references_folder_count_too(tmp_path: Path) -> None:
