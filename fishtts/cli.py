@@ -9,7 +9,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Annotated, Any
@@ -27,6 +27,8 @@ from fishtts.config import (
     SpeechConfig,
 )
 from fishtts.errors import DeviceError, ExitCode, FishTTSError, UsageError
+from fishtts.options import Force, Json, Model, Offline, Quiet, choices, model_names, voice_names
+from fishtts.voice_commands import voices_app
 
 _STARTED = time.perf_counter()
 _CLOSED_PIPE = 141
@@ -79,7 +81,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 models_app = typer.Typer(help="The models: list, show, pull, path, rm.", no_args_is_help=True)
-voices_app = typer.Typer(help="The voices that come with a model.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
 app.add_typer(voices_app, name="voices")
 
@@ -141,37 +142,6 @@ def _root(
     """Hold the options that stand before a command."""
 
 
-def _model_names(incomplete: str) -> list[str]:
-    from fishtts.hub import list_models
-
-    return [info.name for info in list_models() if info.name.startswith(incomplete)]
-
-
-def _voice_names(incomplete: str) -> list[str]:
-    from fishtts.hub import parse
-    from fishtts.model_folder import voice_names
-
-    return [n for n in voice_names(parse(DEFAULT_MODEL).folder) if n.startswith(incomplete)]
-
-
-def _choices(names: tuple[str, ...]) -> Callable[[str], list[str]]:
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
-
-
-Model = Annotated[
-    str,
-    typer.Option(
-        "-m",
-        "--model",
-        help="A name, an id on the Hugging Face hub, or a folder.",
-        autocompletion=_model_names,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Offline = Annotated[bool, typer.Option("--offline", help="Never use the network.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
-
-
 @app.command()
 def say(
     text: Annotated[
@@ -185,8 +155,8 @@ def say(
         typer.Option(
             "-v",
             "--voice",
-            help="A voice of the model, or a recording to imitate.",
-            autocompletion=_voice_names,
+            help="A voice: its name, its file, or a recording to imitate.",
+            autocompletion=voice_names,
         ),
     ] = "",
     ref_text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
@@ -201,12 +171,12 @@ def say(
         typer.Option(
             "--format",
             help="The format, where the name does not tell it.",
-            autocompletion=_choices(("wav", "flac", "mp3", "ogg", "opus", "raw")),
+            autocompletion=choices(("wav", "flac", "mp3", "ogg", "opus", "raw")),
         ),
     ] = "",
     raw: Annotated[bool, typer.Option("--raw", help="Bare 16-bit samples.")] = False,
     play: Annotated[bool, typer.Option("--play", help="Play it as it is made.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    force: Force = False,
     speed: Annotated[
         float, typer.Option(help="Tempo, at the same pitch (0.5 to 2).")
     ] = DEFAULT_SPEECH.speed,
@@ -236,7 +206,7 @@ def say(
         str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")
     ] = DEFAULT_ENGINE.device,
     dtype: Annotated[
-        str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=_choices(DTYPES))
+        str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=choices(DTYPES))
     ] = DEFAULT_ENGINE.dtype,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse a text that the model cannot say in full.")
@@ -309,7 +279,7 @@ def models_list(as_json: Json = False) -> None:
 
 @models_app.command("show")
 def models_show(
-    name: Annotated[str, typer.Argument(autocompletion=_model_names)], as_json: Json = False
+    name: Annotated[str, typer.Argument(autocompletion=model_names)], as_json: Json = False
 ) -> None:
     """Say what a model is: languages, licence, voices, where it is."""
     from dataclasses import asdict
@@ -336,7 +306,7 @@ def models_show(
 
 @models_app.command("pull")
 def models_pull(
-    names: Annotated[list[str], typer.Argument(autocompletion=_model_names)],
+    names: Annotated[list[str], typer.Argument(autocompletion=model_names)],
     quiet: Quiet = False,
 ) -> None:
     """Fetch models from the hub, or what is missing or damaged of them."""
@@ -352,7 +322,7 @@ def models_pull(
 
 
 @models_app.command("path")
-def models_path(name: Annotated[str, typer.Argument(autocompletion=_model_names)]) -> None:
+def models_path(name: Annotated[str, typer.Argument(autocompletion=model_names)]) -> None:
     """Print the folder of a model that is on this machine."""
     from fishtts import hub
     from fishtts.printing import print_line
@@ -362,7 +332,7 @@ def models_path(name: Annotated[str, typer.Argument(autocompletion=_model_names)
 
 @models_app.command("rm")
 def models_rm(
-    names: Annotated[list[str], typer.Argument(autocompletion=_model_names)],
+    names: Annotated[list[str], typer.Argument(autocompletion=model_names)],
 ) -> None:
     """Take models off the disk."""
     from fishtts import hub
@@ -371,52 +341,6 @@ def models_rm(
     for name in names:
         freed = hub.remove(hub.parse(name))
         print_line(f"Removed {name}: {readable_bytes(freed)} are free again.")
-
-
-@voices_app.command("list")
-def voices_list(model: Model = DEFAULT_MODEL, as_json: Json = False) -> None:
-    """List the voices of a model."""
-    from fishtts import hub
-    from fishtts.cloning.voice_file import read_voice
-    from fishtts.model_folder import find_voice, voice_names
-    from fishtts.printing import print_json, print_table
-
-    source = hub.parse(model)
-    folder = hub.locate(source, offline=True)
-    card = hub.card(source, folder)
-    voices = [read_voice(find_voice(folder, card.name, name)) for name in voice_names(folder)]
-    if as_json:
-        rows = [
-            {
-                "name": voice.name,
-                "language": voice.language,
-                "description": voice.description,
-                "is_default": voice.name == card.default_voice,
-            }
-            for voice in voices
-        ]
-        print_json(rows)
-        return
-    table = [("NAME", "LANGUAGE", "DESCRIPTION")]
-    for voice in voices:
-        default = " (default)" if voice.name == card.default_voice else ""
-        table.append((voice.name, voice.language, f"{voice.description}{default}"))
-    print_table(table)
-
-
-@voices_app.command("play")
-def voices_play(
-    name: Annotated[str, typer.Argument(autocompletion=_voice_names)],
-    model: Model = DEFAULT_MODEL,
-    output: Annotated[
-        str, typer.Option("-o", "--output", help="Write a sound file instead of playing.")
-    ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
-) -> None:
-    """Play the recording that a voice was made from."""
-    from fishtts.say import play_voice
-
-    play_voice(model, name, output=output, force=force)
 
 
 @app.command()
