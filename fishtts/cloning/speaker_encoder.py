@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from fishtts.cloning.speech_detector import FRAME_S, SpeechDetector
 from fishtts.types import Samples
+from fishtts.weights import identity as weights_identity
 from fishtts.weights import load_into
 
 Embedding = npt.NDArray[np.float32]
@@ -76,6 +77,12 @@ def _net() -> _Net:
         net = _Net()
     load_into(net, [_WEIGHTS], device="cpu", dtype=torch.float32)
     return net.requires_grad_(False).eval()
+
+
+@cache
+def identity() -> str:
+    """Name the encoder by its weights: only embeddings of one encoder can be compared."""
+    return weights_identity([_WEIGHTS])
 
 
 def embed(samples: Samples, sample_rate: int) -> Embedding:
