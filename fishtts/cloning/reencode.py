@@ -65,8 +65,12 @@ def voice_for(voice: Voice, codec: Codec, *, cache: Path | None = None) -> Voice
     Raises: as ``references_for`` does.
     """
     references = references_for(voice, codec, cache=cache)
-    others = tuple(e for e in all_encodings(voice) if e.codec not in ("", codec.identity))
-    return replace(voice, references=references, codec=codec.identity, model="", encodings=others)
+    encodings = all_encodings(voice)
+    model = next((e.model for e in encodings if e.codec == codec.identity), "")
+    others = tuple(e for e in encodings if e.codec not in ("", codec.identity))
+    return replace(
+        voice, references=references, codec=codec.identity, model=model, encodings=others
+    )
 
 
 def _fit(codes: Codes, codec: Codec) -> bool:
