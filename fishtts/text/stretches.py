@@ -122,7 +122,7 @@ def unwrapped(rows: Sequence[Row], width: int) -> list[list[Row]]:
 
 
 def _belong_together(first: str, second: str, width: int) -> bool:
-    if may_be_speaker(second) or _BULLET.match(second):
+    if may_be_speaker(second, first) or _BULLET.match(second):
         return False
     return _is_full(first, second, width) or _goes_on(first, second)
 
