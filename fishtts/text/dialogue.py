@@ -60,7 +60,8 @@ _LABELS = frozenset(
 @dataclass(frozen=True, slots=True)
 class Speakers:
     """Who may speak. ``voices`` are the known names of voices (None: nobody has asked), ``cast``
-    maps a name in the text to a voice, ``styles`` are those of the names that begin lines."""
+    maps a name in the text to a voice ("" the narrator's), ``styles`` are those of the names that
+    begin lines."""
 
     voices: tuple[str, ...] | None = None
     cast: Mapping[str, str] = field(default_factory=dict)
@@ -123,13 +124,15 @@ def find_speakers(
 
     Raises: ``ScriptError`` for a cast whose voices are unknown.
     """
-    speakers = Speakers(None if voices is None else tuple(voices), dict(cast or {}))
-    for name, voice in speakers.cast.items():
-        if speakers.voices is not None and voice not in ("", NARRATOR, *speakers.voices):
+    known = None if voices is None else tuple(voices)
+    roles = {name: "" if voice == NARRATOR else voice for name, voice in (cast or {}).items()}
+    for name, voice in roles.items():
+        if known is not None and voice not in ("", *known):
             raise ScriptError(
                 f'There is no voice "{voice}" for {name}.',
-                hint=f"There are: {', '.join(speakers.voices) or 'none'}.",
+                hint=f"There are: {', '.join(known) or 'none'}.",
             )
+    speakers = Speakers(known, roles)
     if voices is None and not cast:
         return speakers
     num_lines = num_capitals = 0
@@ -228,7 +231,7 @@ def _parse(
             found.append(Segment(voice, "", first_line))
         found[-1] = replace(found[-1], pause_s=(found[-1].pause_s or 0.0) + mark.pause_s)
     close(len(text))
-    return found or [Segment(voice, text, first_line)], voice
+    return found or [Segment(voice, "", first_line)], voice
 
 
 def _marks(text: str, speakers: Speakers, first_line: int, problems: Problems) -> Iterator[_Mark]:
