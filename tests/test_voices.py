@@ -263,6 +263,18 @@ def test_two_voices_of_one_name_are_no_secret(model: Path, store: Store) -> None
     assert "your own voice" in result.stderr.decode()
 
 
+def test_own_voices_speak_in_dialogues() -> None:
+    text = "ann: Good day.\nbob: [voice:mira] And to you."
+    say = ("say", text, "--dry-run", "--json", "--cast", "ann=mira", "--cast", "bob=ada")
+    result = run_fishtts(*say)
+    assert result.returncode == 0, result.stderr.decode()
+    units = json.loads(result.stdout)["units"]
+    assert [unit["voice"] for unit in units] == ["mira", "mira"]
+    result = run_fishtts("say", text, "--dry-run", "--cast", "ann=mirra")
+    assert result.returncode == 2
+    assert "mira" in result.stderr.decode().replace("mirra", "")
+
+
 # Names are completed
 
 
