@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,13 +18,14 @@ from fishtts import hub
 from fishtts.audio.play import find_player, open_player
 from fishtts.audio.tempo import check_speed
 from fishtts.audio.write import Writer, choose_format, open_file, open_stdout
-from fishtts.cloning.store import find_voice
+from fishtts.cloning.store import Store, find_voice
 from fishtts.cloning.voice_file import is_voice_file, read_voice
 from fishtts.config import DEFAULT_ENGINE, DEFAULT_MODEL, EngineConfig, SpeechConfig
 from fishtts.errors import LimitError, ScriptError, UsageError, VoiceError
-from fishtts.model_folder import is_file_name
+from fishtts.model_folder import is_file_name, voice_names
 from fishtts.plan import Plan, make_plan
 from fishtts.printing import print_json, print_line
+from fishtts.text.dialogue import read_cast
 from fishtts.text.read import clean, read_file, read_stream
 from fishtts.types import Audio, Card, Voice
 
@@ -46,6 +47,7 @@ class Request:
     model: str = DEFAULT_MODEL
     voice: str = ""
     ref_text: str = ""
+    cast: tuple[str, ...] = ()
     output: str = ""
     format: str = ""
     raw: bool = False
@@ -78,7 +80,15 @@ def say(request: Request, *, started: float) -> None:
     source = hub.parse(request.model)
     folder = _locate(request, source)
     card = hub.card(source, folder)
-    plan = make_plan(text, card, request.speech, strict=request.strict)
+    cast = read_cast(request.cast)
+    plan = make_plan(
+        text,
+        card,
+        request.speech,
+        strict=request.strict,
+        voices=_known_voices(folder, cast),
+        cast=cast,
+    )
     voice = _find_voice(request, folder, card)
     _print_notes(request, plan)
     if request.dry_run:
@@ -166,10 +176,23 @@ def _find_voice(request: Request, folder: Path, card: Card) -> Voice | Path | No
         if found.note:
             _note(request, found.note)
         return found.voice
-    path = Path(request.voice).expanduser()
-    if not path.exists():
-        raise VoiceError(f'There is no recording or voice file "{request.voice}".')
+    path = _existing(request.voice)
     return read_voice(path) if is_voice_file(request.voice) else path
+
+
+def _known_voices(folder: Path, cast: Mapping[str, str]) -> list[str]:
+    """List the voices that a dialogue may use: own ones, the model's, and files of the cast."""
+    files = [voice for voice in cast.values() if is_file_name(voice)]
+    for voice in files:
+        _existing(voice)
+    return [*dict.fromkeys([*Store().names(), *voice_names(folder)]), *files]
+
+
+def _existing(voice: str) -> Path:
+    path = Path(voice).expanduser()
+    if not path.exists():
+        raise VoiceError(f'There is no recording or voice file "{voice}".')
+    return path
 
 
 def _with_target(request: Request) -> Request:
@@ -276,6 +299,7 @@ def _print_plan(request: Request, plan: Plan, card: Card) -> None:
         units = [
             {
                 **asdict(planned.unit),
+                "voice": planned.voice or request.voice or card.default_voice,
                 "seed": planned.seed,
                 "estimated_seconds": round(planned.expected_s, 2),
             }
@@ -293,7 +317,9 @@ def _print_plan(request: Request, plan: Plan, card: Card) -> None:
         )
     else:
         for number, planned in enumerate(plan.units, start=1):
-            print_line(f"{number:4}  {planned.unit.model_text or '(nothing to say)'}")
+            speaker = f"{planned.voice}: " if planned.voice else ""
+            words = planned.unit.model_text or "(nothing to say)"
+            print_line(f"{number:4}  {speaker}{words}")
         print_line(f"{len(plan.units)} units, about {plan.expected_s:.0f} s of speech")
     _raise_shortfalls(list(plan.shortfalls))
 

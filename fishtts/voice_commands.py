@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fishtts.config import DEFAULT_MODEL
+from fishtts.errors import UsageError
 from fishtts.options import Force, Json, Model, own_voice_names, voice_names
 
 voices_app = typer.Typer(
@@ -121,14 +122,34 @@ def voices_export(
 
 @voices_app.command("import")
 def voices_import(
-    files: Annotated[list[str], typer.Argument(help="Voice files (.fishvoice).")],
+    files: Annotated[list[str] | None, typer.Argument(help="Voice files (.fishvoice).")] = None,
+    from_dir: Annotated[
+        str,
+        typer.Option(
+            "--from-dir",
+            help="Make voices from the recordings in a folder, with their words in .lab or .txt.",
+        ),
+    ] = "",
     name: Annotated[str, typer.Option(help="Keep the voice under this name.")] = "",
+    consent: Annotated[
+        str, typer.Option(help="With --from-dir: self, licensed, or a note in your words.")
+    ] = "",
+    model: Model = DEFAULT_MODEL,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a voice that has the name.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Take voice files in among your own voices."""
+    """Take voice files, or a folder of recordings, in among your own voices."""
+    if bool(files) == bool(from_dir) or (from_dir and name) or (consent and not from_dir):
+        raise UsageError(
+            "Give voice files, with a --name if you like, or --from-dir with a --consent."
+        )
+    if from_dir:
+        from fishtts.voice_import import import_folder
+
+        import_folder(from_dir, model, consent=consent, force=force, as_json=as_json)
+        return
     from fishtts.voices import import_files
 
-    import_files(files, name=name, force=force, as_json=as_json)
+    import_files(files or (), name=name, force=force, as_json=as_json)

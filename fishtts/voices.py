@@ -22,7 +22,7 @@ from fishtts.cloning.reference_audio import resample
 from fishtts.cloning.store import Found, Store, find_voice
 from fishtts.cloning.voice_checks import all_encodings
 from fishtts.cloning.voice_file import SUFFIX, is_voice_file, read_voice, write_voice
-from fishtts.errors import ModelError, OutputError, UsageError
+from fishtts.errors import AudioError, ModelError, OutputError, UsageError
 from fishtts.printing import print_json, print_line, print_table, readable_bytes
 from fishtts.say import play_audio
 from fishtts.types import Audio, Voice
@@ -238,8 +238,10 @@ def _embedding(name: str, place: _Place) -> npt.NDArray[np.float32]:
         if voice.embedding is not None and voice.encoder == speaker_encoder.identity():
             return voice.embedding
         audio = _heard(voice, place)
-    embedding: npt.NDArray[np.float32] = speaker_encoder.embed(audio.samples, audio.sample_rate)
-    return embedding
+    try:
+        return speaker_encoder.embed(audio.samples, audio.sample_rate)
+    except ValueError:
+        raise AudioError(f'In "{name}" there is no sound to know a speaker by.') from None
 
 
 def rename(old: str, new: str, *, force: bool, as_json: bool) -> None:

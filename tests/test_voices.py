@@ -13,7 +13,7 @@ import soundfile
 
 from fishtts.cloning.store import Store
 from fishtts.cloning.voice_file import read_voice, write_voice
-from tests.cloning.voices import clip, full_voice, same
+from tests.cloning.voices import clip, full_voice, same, unit
 from tests.fakes import run_fishtts, run_process, tiny_model, tiny_voice
 
 CARD = {"name": "tiny", "languages": ["en"], "needs_transcript": False, "default_voice": "anna"}
@@ -263,6 +263,18 @@ def test_two_voices_of_one_name_are_no_secret(model: Path, store: Store) -> None
     assert "your own voice" in result.stderr.decode()
 
 
+def test_own_voices_speak_in_dialogues() -> None:
+    text = "ann: Good day.\nbob: [voice:mira] And to you."
+    say = ("say", text, "--dry-run", "--json", "--cast", "ann=mira", "--cast", "bob=ada")
+    result = run_fishtts(*say)
+    assert result.returncode == 0, result.stderr.decode()
+    units = json.loads(result.stdout)["units"]
+    assert [unit["voice"] for unit in units] == ["mira", "mira"]
+    result = run_fishtts("say", text, "--dry-run", "--cast", "ann=mirra")
+    assert result.returncode == 2
+    assert "mira" in result.stderr.decode().replace("mirra", "")
+
+
 # Names are completed
 
 
@@ -280,3 +292,41 @@ def test_completion_knows_ones_own_voices(store: Store) -> None:
             "FISHTTS_VOICES": str(store.folder),
         }
         assert set(run_process(env=env).stdout.decode().split()) == expected
+
+
+# compare
+
+
+def test_a_speaker_is_told_from_another(tmp_path: Path) -> None:
+    """Of the built-in voices: what one says is nearer to itself than to another."""
+    for name in ("ada", "finn"):
+        done("play", name, "-o", tmp_path / f"{name}.wav")
+    facts = answer("compare", "ada", tmp_path / "ada.wav", "finn")
+    same_one, other, _ = facts["pairs"]
+    assert (same_one["a"], same_one["b"]) == ("ada", str(tmp_path / "ada.wav"))
+    assert same_one["similarity"] > 0.99
+    assert same_one["same_speaker"] is True
+    assert same_one["verdict"] == "likely the same speaker"
+    assert other["similarity"] < facts["threshold"]
+    assert other["same_speaker"] is False
+    assert "different speakers" in done("compare", "ada", "finn")
+
+
+def test_an_embedding_in_the_file_is_believed_if_it_is_of_this_encoder(store: Store) -> None:
+    from fishtts.cloning import speaker_encoder
+
+    mine = speaker_encoder.identity()
+    for name, seed, encoder in (("one", 1, mine), ("two", 1, mine), ("old", 1, "another")):
+        store.add(replace(full_voice(), embedding=unit(seed), encoder=encoder), name)
+    one_two, one_old, _ = answer("compare", "one", "two", "old")["pairs"]
+    assert one_two["similarity"] == 1.0
+    assert one_old["similarity"] < 0.9  # made anew, from the clip
+
+
+def test_what_cannot_be_compared(tmp_path: Path, store: Store) -> None:
+    assert "Two voices" in refused(2, "compare", "ada")
+    assert "no voice" in refused(2, "compare", "ada", "nobody")
+    silence = replace(full_voice(), embedding=None, encoder="")
+    zeros = tuple(replace(c, samples=np.zeros_like(c.samples)) for c in silence.clips)
+    store.add(replace(silence, clips=zeros), "mute")
+    assert "no sound" in refused(2, "compare", "ada", "mute")

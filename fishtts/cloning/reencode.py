@@ -6,6 +6,7 @@ Owns the cache of codes. The voice's own file is never changed. Knows no model.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,20 @@ def references_for(
     folder = cache or cache_folder()
     codes = [_encoded(clip, codec, folder) for clip in voice.clips]
     return tuple(map(Reference, codes, texts))
+
+
+def voice_for(voice: Voice, codec: Codec, *, cache: Path | None = None) -> Voice:
+    """Get a voice whose references are in the codes of a codec; all else in it stays.
+
+    Raises: as ``references_for`` does.
+    """
+    references = references_for(voice, codec, cache=cache)
+    encodings = all_encodings(voice)
+    model = next((e.model for e in encodings if e.codec == codec.identity), "")
+    others = tuple(e for e in encodings if e.codec not in ("", codec.identity))
+    return replace(
+        voice, references=references, codec=codec.identity, model=model, encodings=others
+    )
 
 
 def _fit(codes: Codes, codec: Codec) -> bool:

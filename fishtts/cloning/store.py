@@ -101,6 +101,27 @@ class Store:
         path = self.path(name)
         return replace(read_voice(path), name=_name_of(path))
 
+    def place_for(self, name: str, *, force: bool = False) -> Path:
+        """Say where a voice of this name would be kept: to find out before the work that it can be.
+
+        Raises: ``VoiceError`` for a name that is not allowed or taken.
+        """
+        name = check_name(name)
+        taken = self._files().get(_key(name))
+        if force:
+            return taken or self.folder / f"{name}{SUFFIX}"
+        if taken is not None:
+            raise VoiceError(
+                f'There is a voice "{_name_of(taken)}" already.',
+                hint="Choose another name, or add --force to replace it.",
+            )
+        if _key(name) in map(_key, _builtin_names()):
+            raise VoiceError(
+                f'"{name}" is the name of a built-in voice.',
+                hint="Choose another name; with --force, yours comes first from then on.",
+            )
+        return self.folder / f"{name}{SUFFIX}"
+
     def add(self, voice: Voice, name: str = "", *, force: bool = False) -> Path:
         """Keep a voice under a name (its own, if none is given).
 
@@ -110,7 +131,7 @@ class Store:
         """
         name = check_name(name or voice.name)
         with self._lock():
-            target = self._free(name, force=force)
+            target = self.place_for(name, force=force)
             write_voice(replace(voice, name=name), target)
         return target
 
@@ -129,7 +150,7 @@ class Store:
                 with self._writing():
                     source.rename(target)
                 return target
-            target = self._free(new, force=force)
+            target = self.place_for(new, force=force)
             write_voice(voice, target)
             with self._writing():
                 source.unlink()
@@ -143,23 +164,6 @@ class Store:
         self.path(name)
         with self._lock(), self._writing():
             self.path(name).unlink()
-
-    def _free(self, name: str, *, force: bool) -> Path:
-        """Say where a voice of this name goes. To be called under the lock."""
-        taken = self._files().get(_key(name))
-        if force:
-            return taken or self.folder / f"{name}{SUFFIX}"
-        if taken is not None:
-            raise VoiceError(
-                f'There is a voice "{_name_of(taken)}" already.',
-                hint="Choose another name, or add --force to replace it.",
-            )
-        if _key(name) in map(_key, _builtin_names()):
-            raise VoiceError(
-                f'"{name}" is the name of a built-in voice.',
-                hint="Choose another name; with --force, yours comes first from then on.",
-            )
-        return self.folder / f"{name}{SUFFIX}"
 
     def _files(self) -> dict[str, Path]:
         """Find the files by what their names are compared by."""

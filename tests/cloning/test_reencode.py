@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from fishtts.cloning.reencode import cache_folder, references_for
-from fishtts.cloning.voice_file import pack_voice, read_voice, write_voice
+from fishtts.cloning.reencode import cache_folder, references_for, voice_for
+from fishtts.cloning.voice_file import pack_voice, read_voice, unpack_voice, write_voice
 from fishtts.errors import ModelError
 from fishtts.types import Encoding, Reference, Voice
 from tests.cloning.voices import clip
@@ -81,6 +81,20 @@ def test_the_voices_own_file_is_not_changed(codec: Codec, tmp_path: Path) -> Non
     references_for(kept, codec, cache=tmp_path / "codes")
     assert path.read_bytes() == before
     assert kept.codec == "other"
+
+
+def test_a_voice_for_a_codec_can_be_kept_and_loses_nothing(codec: Codec, tmp_path: Path) -> None:
+    made = voice_for(voice(), codec, cache=tmp_path)
+    assert made.codec == "counting"
+    assert [reference.codes.shape for reference in made.references] == [(2, 10), (2, 20)]
+    kept = unpack_voice(pack_voice(made), "v")
+    assert [encoding.codec for encoding in kept.encodings] == ["other"]
+    assert voice_for(kept, codec).references[0].text == "One."
+    other = Codec()
+    other.identity, other.codebook_sizes = "other", (9000, 9000)
+    back = voice_for(kept, other)
+    assert np.array_equal(back.references[0].codes, voice().references[0].codes)
+    assert (codec.num_calls, other.num_calls) == (2, 0)
 
 
 @pytest.mark.parametrize("damage", ["cut", "noise", "empty", "another", "out of range"])

@@ -267,6 +267,37 @@ def test_writers_do_not_meet(store: Store) -> None:
     assert files(store) == sorted(f"{name}.fishvoice" for name in names)
 
 
+_ENDLESS_WRITER = """
+import sys
+from itertools import count
+from pathlib import Path
+from fishtts.cloning.store import Store
+from tests.cloning.voices import full_voice
+
+store = Store(Path(sys.argv[1]))
+for number in count():
+    store.add(full_voice(), "busy", force=True)
+    store.add(full_voice(), "busier", force=True)
+    store.rename("busier", "busiest", force=True)
+    if number == 3:
+        print("busy", flush=True)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_whole_voices_and_no_lock(store: Store) -> None:
+    for _ in range(3):
+        command = [sys.executable, "-W", "error", "-c", _ENDLESS_WRITER, store.folder]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=clean_env()) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"busy\n"
+            writer.kill()
+        for name in store.names():
+            assert same(store.get(name), full_voice(name))
+    store.add(MIRA)
+    assert [name for name in files(store) if not name.endswith(".fishvoice")] == []
+    assert {"busy", "busiest", "mira"} <= set(store.names())
+
+
 def test_a_writer_that_hangs_is_not_waited_for_for_ever(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
