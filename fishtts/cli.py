@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 
 import fishtts
 from fishtts.config import (
+    DEFAULT_ASR_MODEL,
     DEFAULT_ENGINE,
     DEFAULT_MODEL,
     DEFAULT_SPEECH,
@@ -255,6 +256,79 @@ def say(
         speech=SpeechConfig(seed, temperature, top_p, top_k, speed, pause, retries, max_frames),
     )
     speak(request, started=_STARTED)
+
+
+@app.command()
+def clone(
+    recordings: Annotated[
+        list[str], typer.Argument(help="Recordings of one speaker: wav, flac, mp3, ogg, opus, m4a.")
+    ],
+    name: Annotated[str, typer.Option(help="Keep the voice under this name.")] = "",
+    text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
+    text_file: Annotated[
+        str,
+        typer.Option(help="A file with the words; NAME.lab or NAME.txt beside NAME.wav is found."),
+    ] = "",
+    transcribe: Annotated[
+        bool,
+        typer.Option("--transcribe", help="Write the words down by ear (needs fishtts[asr])."),
+    ] = False,
+    asr_model: Annotated[
+        str, typer.Option(help="The faster-whisper model that listens, or its folder.")
+    ] = DEFAULT_ASR_MODEL,
+    start_s: Annotated[
+        float | None, typer.Option("--from", help="Keep the part from this second on.")
+    ] = None,
+    end_s: Annotated[float | None, typer.Option("--to", help="Keep it up to this second.")] = None,
+    consent: Annotated[
+        str,
+        typer.Option(
+            help="Whose voice it is: self, licensed, or a note. It is kept in the voice.",
+            autocompletion=choices(("self", "licensed")),
+        ),
+    ] = "",
+    no_clip: Annotated[
+        bool,
+        typer.Option("--no-clip", help="Leave the recording itself out of the voice."),
+    ] = False,
+    language: Annotated[str, typer.Option(help="The language spoken: en, de.")] = "",
+    description: Annotated[str, typer.Option(help="A line about the voice.")] = "",
+    model: Model = DEFAULT_MODEL,
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="Write a voice file (.fishvoice) instead.")
+    ] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a voice or a file that exists.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    offline: Offline = False,
+) -> None:
+    """Make a voice from recordings: fishtts clone mira.mp3 --name mira"""
+    from fishtts.clone import Request
+    from fishtts.clone import clone as make_voice
+
+    request = Request(
+        recordings=tuple(recordings),
+        name=name,
+        text=text,
+        text_file=text_file,
+        transcribe=transcribe,
+        asr_model=asr_model,
+        start_s=start_s,
+        end_s=end_s,
+        consent=consent,
+        with_clip=not no_clip,
+        language=language,
+        description=description,
+        model=model,
+        output=output,
+        force=force,
+        as_json=as_json,
+        quiet=quiet,
+        offline=offline,
+    )
+    make_voice(request, started=_STARTED)
 
 
 @models_app.command("list")

@@ -14,6 +14,9 @@ from fishtts.errors import UsageError
 DEFAULT_MODEL = "minnow"
 """The model that comes with the package."""
 
+DEFAULT_ASR_MODEL = "base"
+"""The recogniser: a name that faster-whisper knows."""
+
 MAX_BATCH = 1024
 """Requests that may run together at the very most."""
 

@@ -17,7 +17,12 @@ from fishtts.config import DEFAULT_SPEECH, SpeechConfig
 from fishtts.errors import LimitError, ScriptError
 from fishtts.text.dialogue import Segment, Speakers, find_speakers, segments
 from fishtts.text.duration import expected_seconds
-from fishtts.text.language import likely_language, scripts, sentence_language, unspoken
+from fishtts.text.language import (
+    likely_language,
+    scripts,
+    sentence_language,
+    unspoken,
+)
 from fishtts.text.normalise import normalise, plain
 from fishtts.text.split import Limits, check_spoken, pause_between, stretch_units
 from fishtts.types import Card, Unit

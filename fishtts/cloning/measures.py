@@ -21,8 +21,8 @@ POOR_SNR_DB = 15.0
 BAD_SNR_DB = 5.0
 
 CLIPPED_SHARE = 0.003
-"""Share of the samples at the very peak. The worst of 67 clean readings has 0.0015; cut off 6 dB below
-their peaks, nine of ten have 0.006 or more."""
+"""Share of the samples at the very peak. The worst of 67 clean readings has 0.0015; cut off 6 dB
+below their peaks, nine of ten have 0.006 or more."""
 
 ECHO_S = 0.7
 """Decay to -60 dB. Of 67 clean readings none is above 0.67; in a made-up room of 1 s, those that

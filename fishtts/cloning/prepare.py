@@ -1,4 +1,4 @@
-"""Recordings to what a voice is made of: clean clips, their words, who speaks, where they come from.
+"""Recordings to what a voice is made of: clean clips, their words, who speaks, their origin.
 
 Owns what a recording must be like to be cloned from, and says with the measured value why one is
 refused or poor. Knows no codec and no model: encoding the clips is a second step.

@@ -84,7 +84,7 @@ def _net() -> _Net:
 
 @cache
 def identity() -> str:
-    """Name the encoder: embeddings of different ones cannot be compared."""
+    """Name the encoder by its weights: only embeddings of one encoder can be compared."""
     return weights_identity([_WEIGHTS])
 
 
