@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from fishtts import hub
 from fishtts.cloning.recordings_folder import Recordings, find_recordings
-from fishtts.cloning.reference_audio import encode_reference
 from fishtts.cloning.store import Store
 from fishtts.errors import DeviceError, FishTTSError, LimitError, UsageError
 from fishtts.printing import print_json, print_line
@@ -90,7 +89,7 @@ def _made(
     recordings: Recordings, codec: Codec, card: Card, consent: str
 ) -> tuple[Voice, list[str]]:
     """Make one voice, with warnings about what is poor in its recordings."""
-    from fishtts.cloning import speaker_encoder
+    from fishtts.cloning.assemble import assemble
     from fishtts.cloning.prepare import prepare
 
     prepared = prepare(recordings.paths)
@@ -100,19 +99,5 @@ def _made(
                 f'The model {card.name} needs to know what is said in "{path.name}".',
                 hint=f"Write it into {path.with_suffix('.lab').name} beside it.",
             )
-    references = [
-        encode_reference(clip, codec, text=text)
-        for clip, text in zip(prepared.clips, prepared.texts, strict=True)
-    ]
-    voice = Voice(
-        recordings.name,
-        tuple(references),
-        codec=codec.identity,
-        model=card.name,
-        clips=prepared.clips,
-        embedding=prepared.embedding,
-        encoder=speaker_encoder.identity(),
-        sources=prepared.sources,
-        consent=consent,
-    )
+    voice = assemble(prepared, codec, name=recordings.name, model=card.name, consent=consent)
     return voice, list(prepared.warnings)

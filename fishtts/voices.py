@@ -55,10 +55,10 @@ def list_voices(model: str, *, as_json: bool) -> None:
     for name in model_folder.voice_names(place.folder):
         path = model_folder.find_voice(place.folder, place.name, name)
         is_default = name == place.default_voice
-        rows.append({**_row(name, path), "kind": "model", "is_default": is_default})
+        rows.append({**_row(name, "model", path), "is_default": is_default})
     store = Store()
     for name in store.names():
-        rows.append({**_row(name, store.path(name)), "kind": "own", "is_default": False})
+        rows.append({**_row(name, "own", store.path(name)), "is_default": False})
     if as_json:
         print_json(rows)
         return
@@ -72,8 +72,8 @@ def list_voices(model: str, *, as_json: bool) -> None:
     print_table(table)
 
 
-def _row(name: str, path: Path) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": name}
+def _row(name: str, kind: str, path: Path) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "kind": kind}
     try:
         voice = read_voice(path)
     except ModelError as error:
@@ -158,7 +158,9 @@ def _plain(key: str, value: Any) -> str:
 
 def _shown(item: dict[str, Any]) -> str:
     return ", ".join(
-        f"{key.removesuffix('_s').replace('_', ' ')} {_plain(key, value)}"
+        f'"{_plain(key, value)}"'
+        if key == "text"
+        else f"{key.removesuffix('_s').replace('_', ' ')} {_plain(key, value)}"
         for key, value in item.items()
         if value not in (None, "")
     )
