@@ -101,7 +101,8 @@ def _seconds(voice: Voice) -> float | None:
 def show(name: str, model: str, *, as_json: bool) -> None:
     """Say all that is known of a voice."""
     found = _find(name, _Place.of(model))
-    facts = _facts(found)
+    kind = "file" if is_voice_file(name) else "own" if found.is_own else "model"
+    facts = {"name": found.voice.name, "kind": kind, **_facts(found)}
     if as_json:
         print_json(facts)
         return
@@ -132,8 +133,6 @@ def _facts(found: Found) -> dict[str, Any]:
         for encoding in all_encodings(voice)
     ]
     return {
-        "name": voice.name,
-        "kind": "own" if found.is_own else "model",
         "file": str(found.path),
         "bytes": found.path.stat().st_size if found.path.exists() else None,
         "language": voice.language,

@@ -121,7 +121,8 @@ def test_all_facts_are_shown() -> None:
 
 def test_a_file_can_be_shown_before_it_is_imported(tmp_path: Path) -> None:
     write_voice(full_voice("nina"), tmp_path / "n.fishvoice")
-    assert answer("show", tmp_path / "n.fishvoice")["name"] == "nina"
+    facts = answer("show", tmp_path / "n.fishvoice")
+    assert (facts["name"], facts["kind"]) == ("nina", "file")
     assert answer("show", "ada")["kind"] == "model"
 
 
