@@ -74,8 +74,7 @@ def clone(request: Request, *, started: float) -> None:
     paths = [Path(recording).expanduser() for recording in request.recordings]
     text = _words(request)
     transcribe = _transcriber(request, card, has_words=bool(text) or all(map(words_beside, paths)))
-    if not (request.consent or Store().names()):
-        _note(request, _NOTICE)
+    is_first = not Store().names()
     from fishtts.cloning.prepare import prepare
 
     with _one_thread():
@@ -85,6 +84,8 @@ def clone(request: Request, *, started: float) -> None:
     _check_words_known(prepared, card)
     voice = _encoded(prepared, folder, card, place, request)
     file = place.keep(voice, force=request.force)
+    if is_first and not request.consent:
+        _note(request, _NOTICE)
     _report(request, prepared, voice, file, card, took_s=time.perf_counter() - started)
 
 

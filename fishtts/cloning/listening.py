@@ -23,6 +23,9 @@ from fishtts.cloning.speech_detector import (
 )
 from fishtts.types import Samples
 
+_SILENT_PEAK = 1e-4
+"""Nobody speaks below -80 dB: such blocks are not listened to."""
+
 _FULL = 0.3
 _MAX_GAIN = 30.0
 """The detector wants speech of ordinary loudness: quiet blocks are raised to this peak for it, by
@@ -86,8 +89,14 @@ class _Ear:
         if whole:
             frames = samples.reshape(-1, FRAME_SAMPLES)
             self._powers.append(np.mean(frames * frames, axis=1))
-            gain = np.clip(_FULL / max(float(np.abs(samples).max()), 1e-9), 1.0, _MAX_GAIN)
-            self._probabilities.append(self._detector.push(samples * np.float32(gain)))
+            self._probabilities.append(self._heed(samples))
+
+    def _heed(self, samples: Samples) -> npt.NDArray[np.float32]:
+        peak = float(np.abs(samples).max())
+        if peak < _SILENT_PEAK:
+            return np.zeros(len(samples) // FRAME_SAMPLES, np.float32)
+        gain = np.clip(_FULL / peak, 1.0, _MAX_GAIN)
+        return self._detector.push(samples * np.float32(gain))
 
     def finish(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         none = np.zeros(0, np.float32)

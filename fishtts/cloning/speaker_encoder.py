@@ -31,7 +31,7 @@ Embedding = npt.NDArray[np.float32]
 SAMPLE_RATE = 16000
 SIZE = 256
 SAME_SPEAKER = 0.75
-"""Equal error rate 2.5 % at 0.749: 198 recordings of 73 people, 19,503 pairs (docs/cloning.md)."""
+"""Equal error rate 2.3 % at 0.752: 198 recordings of 73 people, 19,503 pairs (docs/cloning.md)."""
 
 _HOP, _WINDOW, _NUM_MELS = 160, 400, 40
 _PART_FRAMES = 160
@@ -39,7 +39,7 @@ _PART_FRAMES = 160
 
 _STEP_FRAMES = 77
 _MIN_COVERAGE = 0.75
-_LOUDNESS_DB = -30.0
+_LOUDNESS_DB = -26.0
 _SPEECH = 0.5
 _MARGIN_FRAMES = 3
 _WEIGHTS = Path(__file__).parent / "weights" / "speaker_encoder.safetensors"
@@ -93,19 +93,19 @@ def embed(samples: Samples, sample_rate: int) -> Embedding:
 
     Raises: ``ValueError`` where there is no sound at all.
     """
+    if not len(samples) or not samples.any():
+        raise ValueError("There is no sound to know a speaker by.")
     return mean(embed_parts(speech_only(_at_rate(samples, sample_rate))))
 
 
 def embed_parts(speech: Samples) -> npt.NDArray[np.float32]:
     """Describe the speaker of every 1.6 s of speech (16 kHz), begun every 0.77 s; [parts, 256]."""
-    if not len(speech) or not speech.any():
-        raise ValueError("There is no sound to know a speaker by.")
     num_frames = len(speech) // _HOP + 1
     starts = list(range(0, max(1, num_frames - _PART_FRAMES + _STEP_FRAMES), _STEP_FRAMES))
     if len(starts) > 1 and num_frames - starts[-1] < _MIN_COVERAGE * _PART_FRAMES:
         starts.pop()
     padded = np.zeros(max(len(speech), (starts[-1] + _PART_FRAMES) * _HOP), np.float32)
-    padded[: len(speech)] = _louder(speech)
+    padded[: len(speech)] = _levelled(speech)
     with torch.no_grad():
         mels = _net().mels(torch.from_numpy(padded))
         parts = torch.stack([mels[start : start + _PART_FRAMES] for start in starts])
@@ -121,7 +121,7 @@ def mean(embeddings: npt.NDArray[np.float32]) -> Embedding:
 def speech_only(samples: Samples) -> Samples:
     """Take the silences out of a recording (16 kHz); all of it where no speech is found."""
     detector = SpeechDetector()
-    probabilities = np.concatenate([detector.push(_louder(samples)), detector.finish()])
+    probabilities = np.concatenate([detector.push(_levelled(samples)), detector.finish()])
     is_speech = probabilities >= _SPEECH
     if not is_speech.any():
         return samples
@@ -129,11 +129,11 @@ def speech_only(samples: Samples) -> Samples:
     return samples[np.repeat(near, round(FRAME_S * SAMPLE_RATE))[: len(samples)]]
 
 
-def _louder(samples: Samples) -> Samples:
-    """Bring quiet speech to the loudness that the network knows; loud speech stays."""
+def _levelled(samples: Samples) -> Samples:
+    """Bring speech to one loudness: the network hears power, and would take it for the speaker's."""
     rms = float(np.sqrt(np.mean(np.square(samples, dtype=np.float64))))
     gain = 10 ** (_LOUDNESS_DB / 20) / rms if rms else 1.0
-    return samples * np.float32(max(1.0, gain))
+    return samples * np.float32(gain)
 
 
 def _at_rate(samples: Samples, sample_rate: int) -> Samples:
