@@ -23,6 +23,7 @@ OPS = (
     "bsgemm",
     "w8a16_linear",
     "mxfp8_linear",
+    "prev_tokens_shift_",
 )
 """Functions that every backend has, with the signatures of ``reference.py``."""
 
