@@ -190,6 +190,13 @@ def say(
         ),
     ] = "",
     ref_text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
+    cast: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=VOICE: who speaks the lines of a dialogue that begin with the name"
+            " (may be given more than once)."
+        ),
+    ] = None,
     output: Annotated[
         str,
         typer.Option(
@@ -262,6 +269,7 @@ def say(
         model=model,
         voice=voice,
         ref_text=ref_text,
+        cast=tuple(cast or ()),
         output=output,
         format=format_name,
         raw=raw,
