@@ -17,6 +17,12 @@ DEFAULT_MODEL = "minnow"
 MAX_BATCH = 1024
 """Requests that may run together at the very most."""
 
+MIN_SPEED = 0.5
+MAX_SPEED = 2.0
+"""Beyond these, speech is no longer good to listen to."""
+
+MAX_PAUSE_S = 60.0
+
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -66,8 +72,10 @@ class SpeechConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"The seed is {self.seed}; it must lie between 0 and 2^63 - 1.")
-        if self.pause_s is not None and not 0 <= self.pause_s <= 60:
-            raise UsageError(f"The pause is {self.pause_s:g} s; it must lie between 0 and 60.")
+        if self.pause_s is not None and not 0 <= self.pause_s <= MAX_PAUSE_S:
+            raise UsageError(
+                f"The pause is {self.pause_s:g} s; it must lie between 0 and {MAX_PAUSE_S:g}."
+            )
         if not 0 <= self.retries <= 100:
             raise UsageError(f"The retries are {self.retries}; they must lie between 0 and 100.")
         if self.max_frames < 0:

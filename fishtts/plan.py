@@ -12,31 +12,16 @@ from dataclasses import dataclass, replace
 
 from fishtts.config import DEFAULT_SPEECH, SpeechConfig
 from fishtts.errors import LimitError, ScriptError
-from fishtts.text.language import likely_language, script_of, scripts, unspoken
+from fishtts.text.language import (
+    likely_language,
+    script_of,
+    scripts,
+    sentence_language,
+    unspoken,
+)
 from fishtts.text.normalise import normalise, plain
 from fishtts.text.split import Limits, units
 from fishtts.types import Card, Unit
-
-_LANGUAGE_OF_SCRIPT = {
-    "Han": "zh",
-    "Hiragana": "ja",
-    "Katakana": "ja",
-    "Hangul": "ko",
-    "Cyrillic": "ru",
-    "Greek": "el",
-    "Arabic": "ar",
-    "Hebrew": "he",
-    "Devanagari": "hi",
-    "Bengali": "bn",
-    "Tamil": "ta",
-    "Telugu": "te",
-    "Thai": "th",
-    "Armenian": "hy",
-    "Myanmar": "my",
-    "Khmer": "km",
-    "Ethiopic": "am",
-}
-"""The language whose rules find the ends of sentences in a script that many may share."""
 
 _LETTER_S = 0.065
 """Seconds a letter or a space takes: 15 a second, as unhurried readers of alphabets speak."""
@@ -106,7 +91,7 @@ def make_plan(
         text,
         limits=_limits(card, config),
         render=normalise if card.normalise else plain,
-        language=_language(text, card),
+        language=sentence_language(text, next(iter(card.languages), "en")),
     )
     if not card.normalise:
         found = _with_speakers(found)
@@ -197,14 +182,6 @@ def _speaks_any(text: str, card: Card) -> bool:
     spoken = {name.casefold() for name in card.scripts}
     counts = scripts(text)
     return not counts or any(script.casefold() in spoken for script in counts)
-
-
-def _language(text: str, card: Card) -> str:
-    """Name the language whose rules find the sentences."""
-    script = next(iter(scripts(text)), "Latin")
-    if script in _LANGUAGE_OF_SCRIPT:
-        return _LANGUAGE_OF_SCRIPT[script]
-    return likely_language(text) or next(iter(card.languages), "en")
 
 
 def _and(words: tuple[str, ...]) -> str:

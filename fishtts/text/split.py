@@ -63,7 +63,7 @@ _CLAUSE_ENDS = re.compile(
 )
 _CLAUSE_END = re.compile(r"[-,;:…–—،؛、，；：][\"'”’»)\]」』）]*$")
 _SPACES = re.compile(r"(?<=\S)(?=\s)")
-_SENTENCE_END = re.compile(r"[.!?…。！？।॥։؟۔።၊။።៕][\"'”’»)\]」』）]*$")
+SENTENCE_END = re.compile(r"[.!?…。！？।॥։؟۔።၊။።៕][\"'”’»)\]」』）]*$")
 _LINE_START = re.compile(r"[\"'“‘«(\[]*[^\W_]|[-*•‣–]\s")
 _NO_SPACES = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u3002\u3040-\u30ff\u3400-\u9fff"
@@ -138,7 +138,7 @@ def _lines(paragraph: str) -> Iterator[str]:
 
 
 def _stands_alone(line: str, following: str, width: int) -> bool:
-    if _SENTENCE_END.search(line):
+    if SENTENCE_END.search(line):
         return True
     if not has_words(line) or not has_words(following):
         return True
@@ -163,13 +163,13 @@ def _joined(pieces: Iterator[_Piece], limits: Limits) -> list[_Piece]:
 
 def _merged(before: _Piece, after: _Piece) -> _Piece:
     spoken = ModelText(
-        _glued(before.spoken.text, after.spoken.text),
+        glued(before.spoken.text, after.spoken.text),
         before.spoken.warnings + after.spoken.warnings,
     )
-    return replace(after, text=_glued(before.text, after.text), spoken=spoken)
+    return replace(after, text=glued(before.text, after.text), spoken=spoken)
 
 
-def _glued(before: str, after: str) -> str:
+def glued(before: str, after: str) -> str:
     """Put one text after another; scripts without spaces get none."""
     dense = _NO_SPACES.match(before[-1:]) or _NO_SPACES.match(after[:1])
     return f"{before}{after}" if dense else f"{before} {after}"
