@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fishtts.config import DEFAULT_ASR_MODEL
 from fishtts.errors import ModelError, UsageError
 from fishtts.types import Samples
 
-DEFAULT_MODEL = "base"
 _SAMPLE_RATE = 16000
 """What Whisper listens to, in Hz."""
 
@@ -41,7 +41,9 @@ def check_installed() -> None:
 class Whisper:
     """faster-whisper with any of its models: a name on the hub, or a folder."""
 
-    def __init__(self, model: str = DEFAULT_MODEL, *, device: str = "cpu", offline: bool = False):
+    def __init__(
+        self, model: str = DEFAULT_ASR_MODEL, *, device: str = "cpu", offline: bool = False
+    ) -> None:
         check_installed()
         from faster_whisper import WhisperModel
 

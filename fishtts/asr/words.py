@@ -69,9 +69,11 @@ def _missed(
     row, column = len(reference), len(hypothesis)
     while row:
         here = table[row][column]
-        if column and reference[row - 1] == hypothesis[column - 1] and here == table[row - 1][
-            column - 1
-        ]:
+        if (
+            column
+            and reference[row - 1] == hypothesis[column - 1]
+            and here == table[row - 1][column - 1]
+        ):
             row, column = row - 1, column - 1
         elif column and here == table[row][column - 1] + 1:
             column -= 1

@@ -102,10 +102,10 @@ class RunFolder:
             self._rename(folder / record.file, passing)
             self._hashes.pop(record.file, None)
         for job, record, _ in found:
-            passing = self.path / _MOVING / f"{job.key}{Path(record.file).suffix}"
+            source = self.path / _MOVING / f"{job.key}{Path(record.file).suffix}"
             moved[job.key] = described(replace(record, file=job.file), job)
             self.append(moved[job.key])
-            self._rename(passing, job.file)
+            self._rename(source, job.file)
         return moved
 
     def put_in_order(self, records: Iterable[Record]) -> None:

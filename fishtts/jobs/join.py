@@ -89,11 +89,13 @@ def join(
     with open_file(target, sample_rate=rate, force=force or is_ours(folder, target)) as writer:
         for part in placed:
             stopping.check()
-            writer.write(np.zeros(part.gap, np.float32))
+            for length in _blocks(part.gap):
+                writer.write(np.zeros(length, np.float32))
             for samples in _read(folder / part.record.file):
                 writer.write(samples)
-    note = {"identity": identity, "sha256": file_hash(target)}
-    write_whole(folder / _NOTE, json.dumps(note) + "\n")
+    notes = _notes(folder)
+    notes[target.name] = {"identity": identity, "sha256": file_hash(target)}
+    write_whole(folder / _NOTE, json.dumps(notes, indent=2) + "\n")
 
 
 def check_size(placed: Sequence[Placed], target: Path) -> None:
@@ -109,8 +111,8 @@ def check_size(placed: Sequence[Placed], target: Path) -> None:
 
 def is_ours(folder: Path, target: Path) -> bool:
     """Tell whether a joined file is as this run left it, so that it may be replaced."""
-    note = _note(folder)
-    return bool(note) and target.is_file() and file_hash(target) == note.get("sha256")
+    note = _notes(folder).get(target.name)
+    return note is not None and target.is_file() and file_hash(target) == note.get("sha256")
 
 
 def chapters(placed: Sequence[Placed]) -> list[dict[str, object]]:
@@ -149,15 +151,17 @@ def _identity(placed: Sequence[Placed], target: Path) -> str:
 
 
 def _is_joined(folder: Path, target: Path, identity: str) -> bool:
-    return _note(folder).get("identity") == identity and is_ours(folder, target)
+    note = _notes(folder).get(target.name, {})
+    return note.get("identity") == identity and is_ours(folder, target)
 
 
-def _note(folder: Path) -> dict[str, str]:
+def _notes(folder: Path) -> dict[str, dict[str, str]]:
+    """Read what was joined from this folder, by file name; nothing where it cannot be read."""
     try:
-        note = json.loads((folder / _NOTE).read_bytes())
+        notes = json.loads((folder / _NOTE).read_bytes())
     except (OSError, ValueError):
         return {}
-    return note if isinstance(note, dict) else {}
+    return notes if isinstance(notes, dict) else {}
 
 
 def _read(path: Path) -> Iterator[Samples]:
@@ -167,3 +171,10 @@ def _read(path: Path) -> Iterator[Samples]:
     with soundfile.SoundFile(path) as file:
         while len(block := file.read(_BLOCK_SAMPLES, dtype="int16")):
             yield block.astype(np.float32) / _FULL_SCALE
+
+
+def _blocks(num_samples: int) -> Iterator[int]:
+    """Cut a long silence into pieces that need little memory."""
+    while num_samples > 0:
+        yield min(num_samples, _BLOCK_SAMPLES)
+        num_samples -= _BLOCK_SAMPLES

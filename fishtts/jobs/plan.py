@@ -16,9 +16,11 @@ from pathlib import Path
 
 from fishtts.audio.tempo import check_speed
 from fishtts.config import SpeechConfig
-from fishtts.errors import FishTTSError, LimitError, ScriptError, UsageError
+from fishtts.errors import AudioError, LimitError, ScriptError, UsageError, VoiceError
 from fishtts.jobs.voices import LoadedVoice, VoiceLoader
 from fishtts.plan import Plan, make_plan
+from fishtts.text.problems import Problems
+from fishtts.text.script import Script
 from fishtts.types import Card, ScriptLine
 
 _KEY_VERSION = 1
@@ -84,15 +86,19 @@ class Planner:
     _keys: Counter[str] = field(default_factory=Counter)
     """Rows that ask for the very same audio twice get a file each."""
 
-    def plan(self, lines: Sequence[ScriptLine], files: Sequence[str]) -> list[Job]:
+    def plan(self, script: Script, files: Sequence[str]) -> list[Job]:
         """Plan all lines, each with its file's name.
 
-        Raises: what is wrong with a line, and which line it is.
+        Raises: ``ScriptError`` that says all that is wrong, and in which lines.
         """
+        problems = Problems(_shown(script.source))
         jobs = []
-        for line, file in zip(lines, files, strict=True):
-            with _at(line):
+        for line, file in zip(script.lines, files, strict=True):
+            try:
                 jobs.extend(self._jobs_of(line, file))
+            except (ScriptError, UsageError, VoiceError, AudioError) as error:
+                problems.add(line.number, str(error))
+        problems.raise_any()
         return jobs
 
     def _jobs_of(self, line: ScriptLine, file: str) -> list[Job]:
@@ -245,20 +251,6 @@ def _span(part: str, places: dict[str, int]) -> slice:
     )
 
 
-class _at:
-    """Say at which line of the script something is wrong."""
-
-    def __init__(self, line: ScriptLine) -> None:
-        self._line = line
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, FishTTSError):
-            error.message = f"Line {self._line.number}: {error.message}"
-
-
 def _given(value: float | None, default: float) -> float:
     return default if value is None else value
 
@@ -266,3 +258,7 @@ def _given(value: float | None, default: float) -> float:
 def _take_file(file: str, take: int) -> str:
     path = Path(file)
     return path.with_name(f"{path.stem}.take{take}{path.suffix}").as_posix()
+
+
+def _shown(source: str) -> str:
+    return "Standard input" if source == "-" else f'The file "{source}"'

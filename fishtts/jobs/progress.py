@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fishtts.jobs.manifest import Record
@@ -60,7 +60,6 @@ class Progress:
     _start: float = 0.0
     _told: float = 0.0
     _bar: Any = None
-    _problems: list[str] = field(default_factory=list)
 
     def start(self, to_make: Sequence[Job], *, num_lines: int, num_done: int) -> None:
         """Begin: so many files in all, so many finished before."""
@@ -80,6 +79,11 @@ class Progress:
             self._bar = tqdm(
                 total=num_lines, initial=num_done, unit=" lines", file=sys.stderr, leave=False
             )
+
+    def watch(self, occupancy: Callable[[], float | None]) -> None:
+        """Tell from now on how full the running batch is; work begins now."""
+        self.occupancy = occupancy
+        self._start = self._told = time.monotonic()
 
     def line(self, job: Job, record: Record) -> None:
         """Tell of a line that has come to an end."""
@@ -119,9 +123,7 @@ class Progress:
         if self._expected_done_s:
             left_s = max(0.0, self._expected_s - self._expected_done_s)
             eta_s = work_s * left_s / self._expected_done_s
-        return Speed(
-            self.num_lines, self.num_done, self._audio_s, work_s, eta_s, self.occupancy()
-        )
+        return Speed(self.num_lines, self.num_done, self._audio_s, work_s, eta_s, self.occupancy())
 
     @property
     def _shows(self) -> bool:

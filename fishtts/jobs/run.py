@@ -160,9 +160,7 @@ class Run:
         number = attempt.number + 1
         seed = next_seed(attempt.job.config.seed, "retry", number)
         job = self.planner.with_seed(attempt.job, seed)
-        self._queue.appendleft(
-            _Attempt(job, attempt.again, number, attempt.also, attempt.best)
-        )
+        self._queue.appendleft(_Attempt(job, attempt.again, number, attempt.also, attempt.best))
 
     def _keep(self, attempt: _Attempt, made: _Made) -> None:
         record = replace(made.record, retries=made.record.retries + attempt.number)
@@ -243,4 +241,3 @@ def _stop_reason(report: Report) -> EndReason:
     if not faulty:
         return "eos"
     return "limit" if any(unit.stop_reason == "limit" for unit in faulty) else "retry_exhausted"
-

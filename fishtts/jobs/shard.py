@@ -51,6 +51,4 @@ def parse_shard(text: str) -> Shard:
 
 def shard_folders(folder: Path) -> list[Path]:
     """List the folders of shares that were worked on."""
-    return sorted(
-        path for path in folder.glob("shard-*-of-*") if _FOLDER.fullmatch(path.name)
-    )
+    return sorted(path for path in folder.glob("shard-*-of-*") if _FOLDER.fullmatch(path.name))

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 
 from fishtts.asr.recogniser import Recogniser
 from fishtts.asr.words import Comparison, compare
+from fishtts.config import DEFAULT_MAX_WER
 from fishtts.jobs.plan import Job
 from fishtts.types import Samples
-
-DEFAULT_MAX_WER = 0.2
-"""One word in five: recognisers mishear names, and a sentence that lost its way loses far more."""
 
 
 @dataclass(frozen=True, slots=True)
