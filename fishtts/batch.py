@@ -7,10 +7,11 @@ saved however it ends. Loads torch only when there is something to say.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from fishtts import hub
 from fishtts.asr.recogniser import Recogniser, Whisper, check_installed
@@ -41,6 +42,10 @@ from fishtts.text.names import file_names
 from fishtts.text.script import Script, read_script
 from fishtts.text.split import Limits
 from fishtts.types import Card, Voice
+
+if TYPE_CHECKING:
+    from fishtts.codec import Codec
+    from fishtts.tts import TTS, Line, SpokenLine
 
 _LINE_FORMATS = ("wav", "flac", "mp3", "ogg", "opus")
 _MAX_NOTES = 20
@@ -94,8 +99,19 @@ class _Place:
     joined: Path | None = None
 
 
-def batch(request: Request, *, recogniser: Recogniser | None = None) -> None:
-    """Speak a script. ``recogniser`` takes the place of the one that ``--verify`` loads.
+class Speaker(Protocol):
+    """What speaks lines: a ``TTS``."""
+
+    def lines(self, lines: Iterable[Line]) -> Iterator[SpokenLine]: ...
+    @property
+    def codec(self) -> Codec: ...
+
+
+def batch(
+    request: Request, *, speaker: Speaker | None = None, recogniser: Recogniser | None = None
+) -> None:
+    """Speak a script. ``speaker`` and ``recogniser`` take the place of those that are loaded when
+    they are needed.
 
     Raises: ``LimitError`` after everything is saved, if lines failed or fell short;
     ``StoppedError`` after SIGTERM.
@@ -126,7 +142,7 @@ def batch(request: Request, *, recogniser: Recogniser | None = None) -> None:
         path = place.folder / wishes.shard.folder_name if wishes.shard else place.folder
         with open_folder(path) as folder:
             work = Work(folder, jobs, planner, wishes, progress, stopping)
-            _run(work, _Tools(request, planner, progress, recogniser))
+            _run(work, _Tools(request, planner, progress, speaker, recogniser))
 
 
 def _check_options(request: Request, recogniser: Recogniser | None) -> None:
@@ -247,12 +263,12 @@ def _run(work: Work, tools: _Tools) -> None:
         work.join()
     except KeyboardInterrupt:
         work.save()
-        tools.progress.end()
+        work.stopped()
         tools.progress.note(f"Interrupted. {work.kept()}")
         raise
     except Stopped:
         work.save()
-        tools.progress.end()
+        work.stopped()
         raise StoppedError(f"Stopped on request. {work.kept()}") from None
     except FishTTSError:
         tools.progress.end()
@@ -271,32 +287,24 @@ class _Tools:
         request: Request,
         planner: Planner,
         progress: Progress,
+        speaker: Speaker | None,
         recogniser: Recogniser | None,
     ) -> None:
         self.progress = progress
+        self._speaker = speaker
         self._request = request
         self._planner = planner
         self._recogniser = recogniser
 
     def speaker(self, jobs: Sequence[Job]) -> tuple[Speak, dict[str, Voice | None]]:
         """Load the model, and encode the voices of these jobs for it."""
-        from fishtts.tts import TTS
-
-        request = self._request
-        source = hub.parse(request.model)
-        tts = TTS(
-            str(source.folder) if source.kind == "folder" else request.model,
-            device=request.engine.device,
-            dtype=request.engine.dtype,
-            offline=True,
-        )
+        tts = self._speaker or _load(self._request)
         loaded = {job.voice.identity: job.voice for job in jobs}
         voices = {}
         for identity, voice in loaded.items():
             for remark in voice.notes:
                 self.progress.note(remark)
             voices[identity] = voice.encoded(tts.codec)
-        tts.model  # noqa: B018 (it is loaded before the time is taken)
         self.progress.watch(lambda: None)
         return tts.lines, voices
 
@@ -311,6 +319,21 @@ class _Tools:
         languages = self._planner.card.languages
         language = languages[0] if len(languages) == 1 else ""
         return Verifier(recogniser, request.max_wer, language)
+
+
+def _load(request: Request) -> TTS:
+    """Load the model now, so that the time it takes is not counted as speaking."""
+    from fishtts.tts import TTS
+
+    source = hub.parse(request.model)
+    tts = TTS(
+        str(source.folder) if source.kind == "folder" else request.model,
+        device=request.engine.device,
+        dtype=request.engine.dtype,
+        offline=True,
+    )
+    tts.model  # noqa: B018 (it is loaded when it is first asked for)
+    return tts
 
 
 def _print_plan(request: Request, script: Script, jobs: Sequence[Job], card: Card) -> None:

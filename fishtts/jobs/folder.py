@@ -226,11 +226,12 @@ def check_targets(
     }
     ids = {(record.id, record.take) for record in finished.values()}
     known = {record.file for record in folder.history.records}
+    is_torn = folder.history.num_torn > 0  # then a record may be lost, and its file is ours
     changed, foreign = [], []
     for job in to_make:
         if job.file in finished or (job.line.id, job.take) in ids:
             changed.append(job.name)
-        elif job.file not in known and (folder.path / job.file).exists():
+        elif job.file not in known and not is_torn and (folder.path / job.file).exists():
             foreign.append(job.file)
     if changed and not allowed.changed:
         raise UsageError(

@@ -181,9 +181,14 @@ class Work:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
 
+    def stopped(self) -> None:
+        """Tell that the run ends before its work does."""
+        self._progress.end()
+        self._progress.event("stopped", done=self._num_done(), lines=len(self._jobs))
+
     def kept(self) -> str:
         """Say what is safe, and how to go on."""
-        num_done = len(self._jobs) - len(self._missing()) if self._has_looked else 0
+        num_done = self._num_done()
         done = f"{num_done} of {len(self._jobs)} lines are finished. " if num_done else ""
         return f"{done}Run the same command again to go on."
 
@@ -273,6 +278,9 @@ class Work:
 
         samples, _ = soundfile.read(self._folder.path / record.file, dtype="float32")
         return np.asarray(samples, np.float32)
+
+    def _num_done(self) -> int:
+        return len(self._jobs) - len(self._missing()) if self._has_looked else 0
 
     def _missing(self) -> list[Job]:
         """List jobs that nothing became of yet."""
