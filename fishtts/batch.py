@@ -37,7 +37,8 @@ from fishtts.jobs.verify import Verifier
 from fishtts.jobs.voices import VoiceLoader
 from fishtts.jobs.work import Wishes, Work
 from fishtts.printing import print_json, print_line
-from fishtts.say import locate
+from fishtts.say import known_voices, locate
+from fishtts.text.dialogue import find_speakers, read_cast
 from fishtts.text.names import file_names
 from fishtts.text.script import Script, read_script
 from fishtts.text.split import Limits
@@ -66,6 +67,7 @@ class Request:
     model: str = DEFAULT_MODEL
     voice: str = ""
     ref_text: str = ""
+    cast: tuple[str, ...] = ()
     only: str = ""
     redo: str = ""
     takes: int = 1
@@ -214,7 +216,11 @@ def _plan(request: Request, place: _Place, script: Script) -> tuple[Planner, lis
         strict=request.strict,
         model="" if request.dry_run else model_identity(model_folder),
     )
-    planner = Planner(card, VoiceLoader(model_folder, card, ref_text=request.ref_text), settings)
+    cast = read_cast(request.cast)
+    rows = (row for line in script.lines for row in line.text.split("\n"))
+    speakers = find_speakers(rows, known_voices(model_folder, cast), cast)
+    voices = VoiceLoader(model_folder, card, ref_text=request.ref_text)
+    planner = Planner(card, voices, settings, speakers)
     files = file_names([(line.id, line.out) for line in script.lines], f".{place.format_name}")
     return planner, planner.plan(script, files)
 

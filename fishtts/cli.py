@@ -192,6 +192,13 @@ def say(
         ),
     ] = "",
     ref_text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
+    cast: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=VOICE: who speaks the lines of a dialogue that begin with the name"
+            " (may be given more than once)."
+        ),
+    ] = None,
     output: Annotated[
         str,
         typer.Option(
@@ -264,6 +271,7 @@ def say(
         model=model,
         voice=voice,
         ref_text=ref_text,
+        cast=tuple(cast or ()),
         output=output,
         format=format_name,
         raw=raw,
@@ -331,6 +339,13 @@ def batch(
         ),
     ] = "",
     ref_text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
+    cast: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=VOICE: who speaks the lines of a dialogue that begin with the name"
+            " (may be given more than once)."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be made, and make nothing.")
     ] = False,
@@ -444,6 +459,7 @@ def batch(
             model=model,
             voice=voice,
             ref_text=ref_text,
+            cast=tuple(cast or ()),
             only=only,
             redo=redo,
             takes=takes,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,9 +20,10 @@ from fishtts.audio.tempo import check_speed
 from fishtts.audio.write import Writer, choose_format, open_file, open_stdout
 from fishtts.config import DEFAULT_ENGINE, DEFAULT_MODEL, EngineConfig, SpeechConfig
 from fishtts.errors import LimitError, ScriptError, UsageError, VoiceError
-from fishtts.model_folder import find_voice, is_file_name
+from fishtts.model_folder import find_voice, is_file_name, voice_names
 from fishtts.plan import Plan, make_plan
 from fishtts.printing import note, print_json, print_line
+from fishtts.text.dialogue import read_cast
 from fishtts.text.read import clean, read_file, read_stream
 from fishtts.types import Card
 
@@ -44,6 +45,7 @@ class Request:
     model: str = DEFAULT_MODEL
     voice: str = ""
     ref_text: str = ""
+    cast: tuple[str, ...] = ()
     output: str = ""
     format: str = ""
     raw: bool = False
@@ -76,7 +78,15 @@ def say(request: Request, *, started: float) -> None:
     source = hub.parse(request.model)
     folder = locate(source, offline=request.offline or request.dry_run, quiet=request.quiet)
     card = hub.card(source, folder)
-    plan = make_plan(text, card, request.speech, strict=request.strict)
+    cast = read_cast(request.cast)
+    plan = make_plan(
+        text,
+        card,
+        request.speech,
+        strict=request.strict,
+        voices=known_voices(folder, cast),
+        cast=cast,
+    )
     _check_voice(request, folder, card)
     _print_notes(request, plan)
     if request.dry_run:
@@ -160,8 +170,21 @@ def _check_voice(request: Request, folder: Path, card: Card) -> None:
         return
     if not is_file_name(request.voice):
         find_voice(folder, card.name, request.voice)
-    elif not Path(request.voice).exists():
-        raise VoiceError(f'There is no recording or voice file "{request.voice}".')
+    else:
+        _check_voice_file(request.voice)
+
+
+def known_voices(folder: Path, cast: Mapping[str, str]) -> list[str]:
+    """List the voices that a dialogue may use: those of the model, and the files of the cast."""
+    files = [voice for voice in cast.values() if is_file_name(voice)]
+    for voice in files:
+        _check_voice_file(voice)
+    return [*voice_names(folder), *files]
+
+
+def _check_voice_file(voice: str) -> None:
+    if not Path(voice).exists():
+        raise VoiceError(f'There is no recording or voice file "{voice}".')
 
 
 def _with_target(request: Request) -> Request:
@@ -268,6 +291,7 @@ def _print_plan(request: Request, plan: Plan, card: Card) -> None:
         units = [
             {
                 **asdict(planned.unit),
+                "voice": planned.voice or request.voice or card.default_voice,
                 "seed": planned.seed,
                 "estimated_seconds": round(planned.expected_s, 2),
             }
@@ -285,7 +309,9 @@ def _print_plan(request: Request, plan: Plan, card: Card) -> None:
         )
     else:
         for number, planned in enumerate(plan.units, start=1):
-            print_line(f"{number:4}  {planned.unit.model_text or '(nothing to say)'}")
+            speaker = f"{planned.voice}: " if planned.voice else ""
+            words = planned.unit.model_text or "(nothing to say)"
+            print_line(f"{number:4}  {speaker}{words}")
         print_line(f"{len(plan.units)} units, about {plan.expected_s:.0f} s of speech")
     _raise_shortfalls(list(plan.shortfalls))
 

@@ -19,6 +19,7 @@ from fishtts.config import SpeechConfig
 from fishtts.errors import AudioError, LimitError, ScriptError, UsageError, VoiceError
 from fishtts.jobs.voices import LoadedVoice, VoiceLoader
 from fishtts.plan import Plan, make_plan
+from fishtts.text.dialogue import Speakers, spread_turns
 from fishtts.text.problems import Problems
 from fishtts.text.script import Script
 from fishtts.types import Card, ScriptLine
@@ -82,6 +83,7 @@ class Planner:
     card: Card
     voices: VoiceLoader
     settings: Settings
+    speakers: Speakers = Speakers()  # noqa: RUF009 (it is frozen)
     _seen: Counter[tuple[str, str]] = field(default_factory=Counter)
     _keys: Counter[str] = field(default_factory=Counter)
     """Rows that ask for the very same audio twice get a file each."""
@@ -91,9 +93,11 @@ class Planner:
 
         Raises: ``ScriptError`` that says all that is wrong, and in which lines.
         """
-        problems = Problems(_shown(script.source))
+        source = _shown(script.source)
+        problems = Problems(source)
         jobs = []
-        for line, file in zip(script.lines, files, strict=True):
+        lines = spread_turns(script.lines, self.speakers, source=source)
+        for line, file in zip(lines, files, strict=True):
             try:
                 jobs.extend(self._jobs_of(line, file))
             except (ScriptError, UsageError, VoiceError, AudioError) as error:
@@ -130,7 +134,7 @@ class Planner:
     ) -> Job:
         job = Job(line, voice, config, file, key="", take=take)
         try:
-            plan = make_plan(line.text, self.card, config)
+            plan = self._plan_of(line, config)
         except ScriptError as error:
             return replace(job, reason=error.message)
         except LimitError as error:
@@ -141,6 +145,12 @@ class Planner:
             raise ScriptError(
                 plan.shortfalls[0], hint="Without --strict the rest of the line is spoken."
             )
+        named = {planned.voice for planned in plan.units if not planned.is_silent}
+        if len(named) == 1 and named != {""}:
+            # Whoever speaks all of it is the voice of the line, and is held in memory.
+            voice = self.voices.load(next(iter(named)))
+            job = replace(job, voice=voice)
+            plan = _in_one_voice(plan)
         key = self._key(plan, voice, config)
         self._keys[key] += 1
         if self._keys[key] > 1:
@@ -150,7 +160,15 @@ class Planner:
     def with_seed(self, job: Job, seed: int) -> Job:
         """Plan a job anew with another seed; it stays the same job."""
         config = replace(job.config, seed=seed)
-        return replace(job, config=config, plan=make_plan(job.line.text, self.card, config))
+        plan = self._plan_of(job.line, config)
+        assert job.plan is not None, "a job without words is never tried"
+        is_one_voice = not any(planned.voice for planned in job.plan.units)
+        return replace(job, config=config, plan=_in_one_voice(plan) if is_one_voice else plan)
+
+    def _plan_of(self, line: ScriptLine, config: SpeechConfig) -> Plan:
+        return make_plan(
+            line.text, self.card, config, speakers=self.speakers, first_line=line.number
+        )
 
     def _key(self, plan: Plan, voice: LoadedVoice, config: SpeechConfig) -> str:
         card = self.card
@@ -249,6 +267,10 @@ def _span(part: str, places: dict[str, int]) -> slice:
     raise UsageError(
         f'No line has the id "{part}".', hint=f"The ids are {some}, … (--dry-run shows all)."
     )
+
+
+def _in_one_voice(plan: Plan) -> Plan:
+    return replace(plan, units=tuple(replace(planned, voice="") for planned in plan.units))
 
 
 def _given(value: float | None, default: float) -> float:

@@ -60,9 +60,7 @@ def file_name(title: str, suffix: str = "") -> str:
     """Make one file name of an id or a title: what is not legal in it becomes "_"."""
     text = unicodedata.normalize("NFC", title)
     text = "".join("_" if _is_illegal(character) else character for character in text)
-    stem = _cut(text.strip(" "), MAX_NAME_BYTES - len(suffix.encode()) - 1)
-    if not stem.strip("._ "):
-        stem = stem.replace(".", "_") or "_"
+    stem = _cut(text.strip(" "), MAX_NAME_BYTES - len(suffix.encode()) - 1) or "_"
     if stem[0] in ".-~":
         stem = f"_{stem[1:]}"
     return f"_{stem}{suffix}" if _is_reserved(stem) else f"{stem}{suffix}"

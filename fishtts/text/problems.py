@@ -21,15 +21,16 @@ class Problems:
         """Note what is wrong in a line (from 1): a sentence that goes on after "line 7:"."""
         self._found.append((number, message))
 
-    def raise_any(self) -> None:
+    def raise_any(self, *, hint: str = "") -> None:
         """Raise one ``ScriptError`` that names them all (the first 20), if there are any."""
         found = sorted(self._found, key=lambda problem: problem[0])
         if not found:
             return
         shown = [f"line {number}: {message}" for number, message in found[:MAX_SHOWN]]
         if len(found) == 1:
-            raise ScriptError(f"{self.source}, {shown[0]}")
+            raise ScriptError(f"{self.source}, {shown[0]}", hint=hint)
         if len(found) > MAX_SHOWN:
             shown.append(f"and {len(found) - MAX_SHOWN} more")
         rows = "\n".join(f"  {row}" for row in shown)
+        rows = f"{rows}\n{hint}" if hint else rows
         raise ScriptError(f"{self.source} has {len(found)} problems:\n{rows}")

@@ -206,7 +206,7 @@ def _script_lines(block: _Block, split: Split, names: frozenset[str]) -> Iterato
     for row, text, ends_line in zip(block.rows, texts.split("\n"), ends, strict=True):
         if not text.strip():
             continue
-        if stretches[-1] and may_be_speaker(text):
+        if stretches[-1] and may_be_speaker(text, stretches[-1][-1].text):
             stretches.append([])
         stretches[-1].append(Row(row.number, text))
         if ends_line:

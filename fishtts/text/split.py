@@ -89,6 +89,13 @@ def units(text: str, *, limits: Limits, render: Render, language: str = "en") ->
     a warning. The last unit has no pause.
     Raises: ``ScriptError`` where the whole text has nothing to say.
     """
+    made = stretch_units(text, limits=limits, render=render, language=language)
+    check_spoken(text, made)
+    return made
+
+
+def stretch_units(text: str, *, limits: Limits, render: Render, language: str = "en") -> list[Unit]:
+    """Split a stretch of a longer text, as ``units`` does; it may have nothing to say."""
     made: list[Unit] = []
     for paragraph in _PARAGRAPHS.split(text):
         pieces = _joined(_pieces(paragraph, language, limits, render), limits)
@@ -96,10 +103,25 @@ def units(text: str, *, limits: Limits, render: Render, language: str = "en") ->
         if spoken:
             spoken[-1] = replace(spoken[-1], pause_s=limits.paragraph_pause_s, paragraph_end=True)
         made.extend(spoken)
+    if made:
+        made[-1] = replace(made[-1], pause_s=0.0)
+    return made
+
+
+def check_spoken(text: str, made: list[Unit]) -> None:
+    """Raise ``ScriptError`` that says why there is nothing to say in the units of a text."""
     if not any(unit.model_text for unit in made):
         raise ScriptError(_nothing_to_say(text, made))
-    made[-1] = replace(made[-1], pause_s=0.0)
-    return made
+
+
+def pause_between(before: str, after: str, limits: Limits) -> float:
+    """Tell the silence between two stretches of a text that are not spoken as one."""
+    gap = before[len(before.rstrip()) :] + after[: len(after) - len(after.lstrip())]
+    if _PARAGRAPHS.search(gap):
+        return limits.paragraph_pause_s
+    if "\n" in gap or SENTENCE_END.search(before.rstrip()):
+        return limits.pause_s
+    return limits.clause_pause_s if _CLAUSE_END.search(before.rstrip()) else 0.0
 
 
 def _nothing_to_say(text: str, made: list[Unit]) -> str:

@@ -25,11 +25,12 @@ SPLITS: tuple[Split, ...] = ("auto", "line", "paragraph", "sentence")
 _MIN_WRAPPED_COLUMNS = 40
 """Text whose lines are narrower is a list or verse."""
 
-_MIN_FULL = 0.6
 _MIN_CONTINUED = 0.3
-"""Shares of the line ends inside paragraphs. Prose of any language is wrapped so that nearly all
-lines are full, and half of them or more end inside a sentence (English 0.75, German 0.5); lists of
-sentences have no line that goes on."""
+"""Least share of the line ends inside paragraphs that a sentence goes on over: half of them or more
+in wrapped prose (English 0.75, German 0.5), none in lists of sentences, few in verse."""
+
+_MIN_FULL = 0.6
+"""Least share of these where the next word no longer fitted: nearly all in prose, few in lists."""
 
 _RAGGED_COLUMNS = 8
 """How much narrower than the widest a line may be and still be taken for full."""
@@ -73,12 +74,12 @@ def wrapped_width(paragraphs: Sequence[Sequence[Row]]) -> int:
         return 0
     widths = sorted(columns(row.text) for rows in paragraphs for row in rows)
     width = widths[-1 - len(widths) // 50]
-    num_full = sum(_is_full(first.text, second.text, width) for first, second in pairs)
-    num_continued = sum(_goes_on(first.text, second.text) for first, second in pairs)
+    continued = [pair for pair in pairs if _goes_on(pair[0].text, pair[1].text)]
+    num_full = sum(_is_full(first.text, second.text, width) for first, second in continued)
     is_wrapped = (
         width >= _MIN_WRAPPED_COLUMNS
-        and num_full >= _MIN_FULL * len(pairs)
-        and num_continued >= _MIN_CONTINUED * len(pairs)
+        and len(continued) >= _MIN_CONTINUED * len(pairs)
+        and num_full >= _MIN_FULL * len(continued)
     )
     return width if is_wrapped else 0
 
@@ -122,7 +123,7 @@ def unwrapped(rows: Sequence[Row], width: int) -> list[list[Row]]:
 
 
 def _belong_together(first: str, second: str, width: int) -> bool:
-    if may_be_speaker(second) or _BULLET.match(second):
+    if may_be_speaker(second, first) or _BULLET.match(second):
         return False
     return _is_full(first, second, width) or _goes_on(first, second)
 
