@@ -28,6 +28,7 @@ from fishtts.config import (
 from fishtts.errors import FishTTSError, LimitError, OutputError, StoppedError, UsageError
 from fishtts.jobs import speeds
 from fishtts.jobs.folder import Permissions, open_folder
+from fishtts.jobs.join import is_ours
 from fishtts.jobs.plan import Job, Planner, Settings, model_identity, select
 from fishtts.jobs.progress import Manner, Progress, readable_time
 from fishtts.jobs.run import Speak
@@ -136,7 +137,7 @@ def batch(
         _print_plan(request, script, jobs, planner.card)
         return
     wishes = _wishes(request, place, script)
-    _check_files(wishes)
+    _check_files(wishes, place.folder)
     if request.yield_to_others and hasattr(os, "nice"):
         os.nice(_NICENESS)
     stopping = Stopping()
@@ -244,21 +245,32 @@ def _wishes(request: Request, place: _Place, script: Script) -> Wishes:
         may_be_incomplete=request.incomplete,
         allowed=Permissions(request.changed or bool(redo), request.force),
         joined=place.joined,
-        subtitles=tuple(Path(name) for name in (request.srt, request.vtt) if name),
+        subtitles=_subtitles(request),
         pause_s=pause_s,
     )
 
 
-def _check_files(wishes: Wishes) -> None:
+def _check_files(wishes: Wishes, folder: Path) -> None:
     """Find out before the work that the files beside the lines can be written."""
-    for target in (wishes.joined, *wishes.subtitles):
-        if target is not None and not target.parent.is_dir():
+    for target in filter(None, (wishes.joined, *wishes.subtitles)):
+        if not target.parent.is_dir():
             raise OutputError(
                 f'The folder "{target.parent}" does not exist.', hint="Make it first."
             )
-    for target in wishes.subtitles:
         if target.is_dir():
             raise OutputError(f'"{target}" is a folder, not a file.')
+        if target.exists() and not (wishes.allowed.force or is_ours(folder, target)):
+            raise OutputError(
+                f'The file "{target}" exists already.', hint="Add --force to replace it."
+            )
+
+
+def _subtitles(request: Request) -> tuple[Path, ...]:
+    named = {".srt": request.srt, ".vtt": request.vtt}
+    for suffix, name in named.items():
+        if name and Path(name).suffix.lower() != suffix:
+            raise OutputError(f'The name "{name}" does not end in {suffix}.')
+    return tuple(Path(name) for name in named.values() if name)
 
 
 def _run(work: Work, tools: _Tools) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fishtts.audio.join import pause_samples
+from fishtts.audio.subtitles import Cue, write_subtitles
 from fishtts.audio.write import choose_format, open_file
 from fishtts.errors import OutputError
 from fishtts.jobs.manifest import Record, write_whole
@@ -35,9 +36,10 @@ _FULL_SCALE = np.float32(32767.0)
 @dataclass(frozen=True, slots=True)
 class Placed:
     """A line in the joined file: ``start`` in samples, after ``gap`` samples of silence;
-    ``late_s`` is how much after its cue it begins."""
+    ``late_s`` is how much after its cue it begins, ``text`` what is said in it."""
 
     record: Record
+    text: str
     gap: int
     start: int
     late_s: float = 0.0
@@ -68,7 +70,7 @@ def lay_out(made: Sequence[tuple[Job, Record]], pause_s: float) -> list[Placed]:
                 gap_s = max(gap_s, CHAPTER_PAUSE_S)
             start = end + (pause_samples(gap_s, rate) if placed else 0)
             late_s = 0.0
-        placed.append(Placed(record, start - end, start, late_s))
+        placed.append(Placed(record, _said(job), start - end, start, late_s))
         end = start + record.samples
         gap_s = pause_s if line.pause_s is None else line.pause_s
     return placed
@@ -83,19 +85,31 @@ def join(
     """
     check_size(placed, target)
     identity = _identity(placed, target)
-    if _is_joined(folder, target, identity):
+    is_mine = is_ours(folder, target)
+    if is_mine and _notes(folder)[target.name].get("identity") == identity:
         return
     rate = placed[0].record.sample_rate
-    with open_file(target, sample_rate=rate, force=force or is_ours(folder, target)) as writer:
+    with open_file(target, sample_rate=rate, force=force or is_mine) as writer:
         for part in placed:
             stopping.check()
             for length in _blocks(part.gap):
                 writer.write(np.zeros(length, np.float32))
             for samples in _read(folder / part.record.file):
                 writer.write(samples)
-    notes = _notes(folder)
-    notes[target.name] = {"identity": identity, "sha256": file_hash(target)}
-    write_whole(folder / _NOTE, json.dumps(notes, indent=2) + "\n")
+    _sign(folder, target, identity)
+
+
+def write_cues(folder: Path, placed: Sequence[Placed], target: Path, *, force: bool) -> None:
+    """Write subtitles of a joined file.
+
+    Raises: ``OutputError`` where somebody else's file is in the way.
+    """
+    cues = [
+        Cue(part.start / part.record.sample_rate, part.end / part.record.sample_rate, part.text)
+        for part in placed
+    ]
+    write_subtitles(target, cues, force=force or is_ours(folder, target))
+    _sign(folder, target, "")
 
 
 def check_size(placed: Sequence[Placed], target: Path) -> None:
@@ -110,7 +124,7 @@ def check_size(placed: Sequence[Placed], target: Path) -> None:
 
 
 def is_ours(folder: Path, target: Path) -> bool:
-    """Tell whether a joined file is as this run left it, so that it may be replaced."""
+    """Tell whether a file is as the last run left it, so that it may be replaced."""
     note = _notes(folder).get(target.name)
     return note is not None and target.is_file() and file_hash(target) == note.get("sha256")
 
@@ -118,10 +132,10 @@ def is_ours(folder: Path, target: Path) -> bool:
 def chapters(placed: Sequence[Placed]) -> list[dict[str, object]]:
     """List the chapters: each begins with a line that has a heading, and ends where the next one
     begins."""
-    if not placed:
-        return []
-    rate = placed[0].record.sample_rate
     heads = [part for part in placed if part.record.heading]
+    if not heads:
+        return []
+    rate = heads[0].record.sample_rate
     ends = [*(part.start for part in heads[1:]), placed[-1].end]
     return [
         {
@@ -150,9 +164,11 @@ def _identity(placed: Sequence[Placed], target: Path) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _is_joined(folder: Path, target: Path, identity: str) -> bool:
-    note = _notes(folder).get(target.name, {})
-    return note.get("identity") == identity and is_ours(folder, target)
+def _sign(folder: Path, target: Path, identity: str) -> None:
+    """Note that a file is ours as it is now, so that the next run may replace it."""
+    notes = _notes(folder)
+    notes[target.name] = {"identity": identity, "sha256": file_hash(target)}
+    write_whole(folder / _NOTE, json.dumps(notes, indent=2) + "\n")
 
 
 def _notes(folder: Path) -> dict[str, dict[str, str]]:
@@ -171,6 +187,12 @@ def _read(path: Path) -> Iterator[Samples]:
     with soundfile.SoundFile(path) as file:
         while len(block := file.read(_BLOCK_SAMPLES, dtype="int16")):
             yield block.astype(np.float32) / _FULL_SCALE
+
+
+def _said(job: Job) -> str:
+    """Answer the words of a line, without marks that say who speaks or where it pauses."""
+    units = job.plan.units if job.plan else ()
+    return " ".join(planned.unit.text for planned in units if not planned.is_silent)
 
 
 def _blocks(num_samples: int) -> Iterator[int]:

@@ -66,14 +66,21 @@ class Record:
     def to_json(self) -> str:
         """Write it as one line; what need not be said is left out."""
         values = asdict(self)
-        for name in _LEFT_OUT_WHERE_EMPTY:
-            if values[name] in _EMPTY:
+        for name, empty in _LEFT_OUT_WHERE.items():
+            if values[name] == empty:
                 del values[name]
         return json.dumps(values, ensure_ascii=False)
 
 
-_LEFT_OUT_WHERE_EMPTY = ("again", "heading", "start_s", "wer", "missed", "error", "also")
-_EMPTY: tuple[Any, ...] = (None, 0, "", ())
+_LEFT_OUT_WHERE: dict[str, Any] = {
+    "again": 0,
+    "heading": "",
+    "start_s": None,
+    "wer": None,
+    "missed": (),
+    "error": "",
+    "also": (),
+}
 _FIELDS = {field.name for field in fields(Record)}
 _TUPLES = ("missed", "warnings", "also")
 

@@ -299,6 +299,9 @@ class Work:
         if chapters:
             text = json.dumps(chapters, ensure_ascii=False, indent=2)
             write_whole(self._folder.path / CHAPTERS, f"{text}\n")
+        for target in self._wishes.subtitles:
+            force = self._wishes.allowed.force
+            join.write_cues(self._folder.path, self._placed, target, force=force)
         late = [part for part in self._placed if part.late_s > 0]
         for part in late[:_MAX_NAMED]:
             self._progress.note(f"{part.record.id} begins {part.late_s:.2f} s after its cue.")
