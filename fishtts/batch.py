@@ -120,6 +120,20 @@ def batch(
     ``StoppedError`` after SIGTERM.
     """
     _check_options(request, recogniser)
+    stopping = Stopping()
+    with stopping.listening():
+        try:
+            _batch(request, stopping, speaker, recogniser)
+        except Stopped:
+            raise StoppedError("Stopped on request before anything was begun.") from None
+
+
+def _batch(
+    request: Request,
+    stopping: Stopping,
+    speaker: Speaker | None,
+    recogniser: Recogniser | None,
+) -> None:
     place = _place(request)
     script = read_script(
         request.script,
@@ -140,12 +154,10 @@ def batch(
     _check_files(wishes, place.folder)
     if request.yield_to_others and hasattr(os, "nice"):
         os.nice(_NICENESS)
-    stopping = Stopping()
-    with stopping.listening():
-        path = place.folder / wishes.shard.folder_name if wishes.shard else place.folder
-        with open_folder(path) as folder:
-            work = Work(folder, jobs, planner, wishes, progress, stopping)
-            _run(work, _Tools(request, planner, progress, speaker, recogniser))
+    path = place.folder / wishes.shard.folder_name if wishes.shard else place.folder
+    with open_folder(path) as folder:
+        work = Work(folder, jobs, planner, wishes, progress, stopping)
+        _run(work, _Tools(request, planner, progress, speaker, recogniser))
 
 
 def _check_options(request: Request, recogniser: Recogniser | None) -> None:

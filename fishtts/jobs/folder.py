@@ -28,35 +28,30 @@ _MOVING = ".moving"
 _MAX_NAMED = 5
 
 
-class RunFolder:
-    """A folder that one run works in; use it in a ``with`` block (``open_folder``)."""
+class Ledger:
+    """What a manifest tells, and whether the files bear it out."""
 
-    def __init__(self, path: Path, history: History, writer: ManifestWriter) -> None:
+    def __init__(self, path: Path, history: History) -> None:
         self.path = path
         self.history = history
-        self._writer = writer
-        self._records = list(history.records)
+        self._records: list[Record] = []
         self._by_key: dict[str, list[Record]] = defaultdict(list)
         self._by_id: dict[str, list[Record]] = defaultdict(list)
-        for record in self._records:
-            self._remember(record)
         self._hashes: dict[str, str] = {}
+        for record in history.records:
+            self._remember(record)
 
-    @property
-    def manifest(self) -> Path:
-        """Where the manifest is."""
-        return self.path / manifest.NAME
+    @classmethod
+    def read(cls, path: Path) -> Ledger:
+        """Read a folder that somebody else may work in."""
+        return cls(path, manifest.read_manifest(path / manifest.NAME))
 
     def finished(self, job: Job) -> Record | None:
         """Find the latest record of a job whose file is there and whole."""
         for record in reversed(self._by_key.get(job.key, [])):
-            if record.file and self._hash(record.file) == record.sha256:
+            if self.is_whole(record):
                 return record
         return None
-
-    def last(self, job: Job) -> Record | None:
-        """Find the latest record of a job, also where its file is gone."""
-        return next(reversed(self._by_key.get(job.key, [])), None)
 
     def records_of(self, line_id: str) -> list[Record]:
         """List what is recorded of a line, oldest first."""
@@ -66,13 +61,43 @@ class RunFolder:
         """Tell whether a record's file is there as it was made."""
         return bool(record.file) and self._hash(record.file) == record.sha256
 
+    def _remember(self, record: Record) -> None:
+        self._records.append(record)
+        self._by_id[record.id].append(record)
+        for key in (record.key, *record.also):
+            if key:
+                self._by_key[key].append(record)
+
+    def _hash(self, file: str) -> str:
+        """Hash a file once; "" where there is none."""
+        if file not in self._hashes:
+            path = self.path / file
+            try:
+                self._hashes[file] = file_hash(path) if path.is_file() else ""
+            except OSError as error:
+                raise OutputError(f'"{path}" cannot be read: {error.strerror}.') from None
+        return self._hashes[file]
+
+
+class RunFolder(Ledger):
+    """A folder that one run works in; use it in a ``with`` block (``open_folder``)."""
+
+    def __init__(self, path: Path, history: History, writer: ManifestWriter) -> None:
+        super().__init__(path, history)
+        self._writer = writer
+
+    @property
+    def manifest(self) -> Path:
+        """Where the manifest is."""
+        return self.path / manifest.NAME
+
     def save(self, record: Record, samples: Samples, format_name: str) -> Record:
         """Write a file, then its record, then give the file its name.
 
         Raises: ``DeviceError`` where the disk is full, ``OutputError`` where it cannot be written.
         """
         work = self.path / _UNFINISHED / f"{record.key}.{format_name}"
-        work.parent.mkdir(exist_ok=True)
+        _make(work.parent)
         with open_file(
             work, sample_rate=record.sample_rate, format_name=format_name, force=True
         ) as writer:
@@ -85,7 +110,6 @@ class RunFolder:
     def append(self, record: Record) -> None:
         """Add a record."""
         self._writer.append(record)
-        self._records.append(record)
         self._remember(record)
 
     def adopt(self, found: Sequence[tuple[Job, Record, Path]]) -> dict[str, Record]:
@@ -94,7 +118,7 @@ class RunFolder:
         Each file lies in the folder that is named with it. All go through names of their own, as
         a line that moved up may hold the name of the next.
         """
-        (self.path / _MOVING).mkdir(exist_ok=True)
+        _make(self.path / _MOVING)
         moved = {}
         for job, record, folder in found:
             passing = f"{_MOVING}/{job.key}{Path(record.file).suffix}"
@@ -136,26 +160,10 @@ class RunFolder:
         if moving.is_dir() and not any(moving.iterdir()):
             moving.rmdir()
 
-    def _remember(self, record: Record) -> None:
-        self._by_id[record.id].append(record)
-        for key in (record.key, *record.also):
-            if key:
-                self._by_key[key].append(record)
-
-    def _hash(self, file: str) -> str:
-        """Hash a file once; "" where there is none."""
-        if file not in self._hashes:
-            path = self.path / file
-            try:
-                self._hashes[file] = file_hash(path) if path.is_file() else ""
-            except OSError as error:
-                raise OutputError(f'"{path}" cannot be read: {error.strerror}.') from None
-        return self._hashes[file]
-
     def _rename(self, source: Path, file: str) -> None:
         target = self.path / file
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            _make(target.parent)
             os.replace(source, target)
         except OSError as error:
             raise disk_error(error, target) from None
@@ -186,12 +194,7 @@ def open_folder(path: Path) -> Iterator[RunFolder]:
 
     Raises: ``OutputError`` where another run is in it or it cannot be written.
     """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise OutputError(f'"{path}" is a file, not a folder.') from None
-    except OSError as error:
-        raise disk_error(error, path) from None
+    _make(path)
     with locked(path):
         shutil.rmtree(path / _UNFINISHED, ignore_errors=True)
         history = manifest.read_manifest(path / manifest.NAME)
@@ -245,6 +248,15 @@ def check_targets(
             f" {_some(foreign)}.",
             hint="Add --force to replace them, or choose another folder.",
         )
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise OutputError(f'"{folder}" is a file, not a folder.') from None
+    except OSError as error:
+        raise disk_error(error, folder) from None
 
 
 def _some(names: Sequence[str]) -> str:

@@ -31,7 +31,8 @@ class Record:
 
     ``file`` is relative to the manifest. ``key`` is the identity of the work, ``also`` the keys of
     earlier work that this one stands in for. ``seconds`` are samples divided by ``sample_rate``;
-    ``start_s`` is where the line begins in a joined file. ``again`` counts how often it was asked
+    ``start_s`` is where the line begins in a joined file. ``retries`` are the further tries that
+    the worst part of it had. ``again`` counts how often it was asked
     for anew, ``wer`` is the share of words that a recogniser heard wrongly.
     """
 
@@ -125,13 +126,19 @@ def _parse(line: bytes, path: Path) -> Record | None:
         if version == VERSION:
             values = {key: values[key] for key in values if key in _FIELDS}
             values |= {key: tuple(values[key]) for key in _TUPLES if key in values}
-            return Record(**values)
+            record = Record(**values)
+            return record if _lies_inside(record.file) else None
     except (ValueError, TypeError, KeyError):
         return None
     raise ModelError(
         f'The manifest "{path}" has version {version}; versions up to {VERSION} are understood.',
         hint="Bring fishtts up to date: pip install --upgrade fishtts",
     )
+
+
+def _lies_inside(file: str) -> bool:
+    """Tell a name inside the folder from one that leads out of it; no run writes such a name."""
+    return ".." not in file.split("/") and not file.startswith("/") and not set(file) & set("\\:")
 
 
 class ManifestWriter:

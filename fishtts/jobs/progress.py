@@ -85,11 +85,12 @@ class Progress:
         self.occupancy = occupancy
         self._start = self._told = time.monotonic()
 
-    def line(self, job: Job, record: Record) -> None:
-        """Tell of a line that has come to an end."""
+    def line(self, job: Job, record: Record, *, is_new: bool) -> None:
+        """Tell of a line that has come to an end; one that was only listened to is not new."""
         self.num_done += 1
-        self._audio_s += record.seconds
-        self._expected_done_s += job.expected_s
+        if is_new:
+            self._audio_s += record.seconds
+            self._expected_done_s += job.expected_s
         values = json.loads(record.to_json())
         self.event("line", **values)
         self._tell()

@@ -32,7 +32,7 @@ _HOPELESS = (ScriptError, UsageError, VoiceError, ModelError, AudioError)
 class Reporter(Protocol):
     """Who is told of every line."""
 
-    def line(self, job: Job, record: Record) -> None: ...
+    def line(self, job: Job, record: Record, *, is_new: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +163,13 @@ class Run:
         self._queue.appendleft(_Attempt(job, attempt.again, number, attempt.also, attempt.best))
 
     def _keep(self, attempt: _Attempt, made: _Made) -> None:
-        record = replace(made.record, retries=made.record.retries + attempt.number)
+        record = replace(made.record, retries=max(made.record.retries, attempt.number))
         with self.stopping.saving():
             if made.is_saved:
                 self.folder.append(record)
             else:
                 record = self.folder.save(record, made.samples, self.options.format_name)
-        self._done(attempt.job, record)
+        self._done(attempt.job, record, is_new=not made.is_saved)
 
     def _fail(self, attempt: _Attempt, error: FishTTSError) -> None:
         hopeless = isinstance(error, _HOPELESS)
@@ -189,11 +189,11 @@ class Run:
             )
             with self.stopping.saving():
                 self.folder.append(record)
-            self._done(attempt.job, record)
+            self._done(attempt.job, record, is_new=True)
 
-    def _done(self, job: Job, record: Record) -> None:
+    def _done(self, job: Job, record: Record, *, is_new: bool) -> None:
         self.records[job.key] = record
-        self.reporter.line(job, record)
+        self.reporter.line(job, record, is_new=is_new)
 
     def _record(self, attempt: _Attempt, speech: Speech) -> Record:
         job, report = attempt.job, speech.report
@@ -207,7 +207,7 @@ class Run:
             sample_rate=speech.sample_rate,
             seconds=round(len(speech.samples) / speech.sample_rate, 6),
             stop_reason=_stop_reason(report),
-            retries=sum(max(0, unit.tries - 1) for unit in report.units),
+            retries=max((unit.tries - 1 for unit in report.units if unit.tries), default=0),
             again=attempt.again,
             also=attempt.also,
             file=job.file,

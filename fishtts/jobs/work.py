@@ -18,7 +18,14 @@ import numpy as np
 
 from fishtts.errors import LimitError, UsageError
 from fishtts.jobs import join
-from fishtts.jobs.folder import Permissions, RunFolder, check_targets, described, open_folder
+from fishtts.jobs.folder import (
+    Ledger,
+    Permissions,
+    RunFolder,
+    check_targets,
+    described,
+    open_folder,
+)
 from fishtts.jobs.manifest import Record, Status, write_whole
 from fishtts.jobs.plan import Job, Planner, next_seed
 from fishtts.jobs.progress import Progress, readable_time
@@ -89,6 +96,7 @@ class Work:
 
     def look(self) -> None:
         """Find what is finished, bring it to its names, and refuse what must not be replaced."""
+        self._leave_out_merged()
         moves: list[tuple[Job, Record, Path]] = []
         with ExitStack() as stack:
             places = [self._folder, *self._shards(stack)]
@@ -222,6 +230,12 @@ class Work:
             for path in shard_folders(self._folder.path):
                 yield stack.enter_context(open_folder(path))
 
+    def _leave_out_merged(self) -> None:
+        """Let a share do nothing that lies in the whole already."""
+        if self._wishes.shard is not None:
+            whole = Ledger.read(self._folder.path.parent)
+            self._jobs = [job for job in self._jobs if whole.finished(job) is None]
+
     def _look_for(
         self, job: Job, places: Sequence[RunFolder], moves: list[tuple[Job, Record, Path]]
     ) -> None:
@@ -238,8 +252,10 @@ class Work:
             self._to_make.append(job)
 
     def _is_worth_a_try(self, record: Record) -> bool:
-        """Tell whether a line that fell short may come out better: with more tries."""
-        return record.status == "fell_short" and record.retries < self._wishes.retries
+        """Tell whether a line that fell short may come out better with more tries; words that the
+        model cannot say are no matter of tries."""
+        may_mend = record.status == "fell_short" and record.stop_reason != "eos"
+        return may_mend and record.retries < self._wishes.retries
 
     def _redo(self, job: Job) -> None:
         records = self._folder.records_of(job.line.id)
