@@ -259,6 +259,7 @@ def _wishes(request: Request, place: _Place, script: Script) -> Wishes:
         joined=place.joined,
         subtitles=_subtitles(request),
         pause_s=pause_s,
+        max_wer=request.max_wer if request.verify else None,
     )
 
 

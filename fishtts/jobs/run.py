@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Speak = Callable[[Iterable["Line"]], Iterator["SpokenLine"]]
 
+LoadSpeaker = Callable[[], tuple[Speak, Mapping[str, "Voice | None"]]]
+"""Loads the model; answers what speaks lines, and the jobs' voices, encoded, by their identity."""
+
 _HOPELESS = (ScriptError, UsageError, VoiceError, ModelError, AudioError)
 """Errors that another seed does not mend."""
 
@@ -70,13 +73,12 @@ class _Made:
 
 @dataclass(slots=True)
 class Run:
-    """One run over the jobs of a folder. ``voices`` are those of the jobs, encoded, by identity."""
+    """One run over the jobs of a folder. ``load`` is called when there is something to speak."""
 
     folder: RunFolder
     planner: Planner
-    speak: Speak
+    load: LoadSpeaker
     options: RunOptions
-    voices: Mapping[str, Voice | None]
     reporter: Reporter
     stopping: Stopping
     verifier: Verifier | None = None
@@ -85,6 +87,7 @@ class Run:
 
     _queue: deque[_Attempt] = field(default_factory=deque)
     _flying: dict[str, _Attempt] = field(default_factory=dict)
+    _loaded: tuple[Speak, Mapping[str, Voice | None]] | None = None
 
     def make(self, jobs: Sequence[Job], *, anew: Mapping[str, int]) -> None:
         """Speak and save jobs; ``anew`` says which were asked for again, and for which time.
@@ -105,9 +108,12 @@ class Run:
         self._work()
 
     def _work(self) -> None:
-        while self._queue:
+        if self._queue and self._loaded is None:
+            self._loaded = self.load()
+        while self._queue and self._loaded is not None:
             self.stopping.check()
-            for spoken in self.speak(self._feed()):
+            speak, voices = self._loaded
+            for spoken in speak(self._feed(voices)):
                 self._take(spoken)
 
     def _first_attempt(self, job: Job, again: int) -> _Attempt:
@@ -120,7 +126,7 @@ class Run:
             job = self.planner.with_seed(job, next_seed(job.config.seed, "again", again))
         return _Attempt(job, again, also=tuple(sorted(also - {job.key, ""})))
 
-    def _feed(self) -> Iterator[Line]:
+    def _feed(self, voices: Mapping[str, Voice | None]) -> Iterator[Line]:
         """Hand out lines as there is room for them; none once a stop was asked for."""
         from fishtts.tts import Line
 
@@ -129,7 +135,7 @@ class Run:
             job = attempt.job
             assert job.plan is not None, "there is something to say"
             self._flying[job.key] = attempt
-            yield Line(job.key, job.plan, self.voices[job.voice.identity], job.config)
+            yield Line(job.key, job.plan, voices[job.voice.identity], job.config)
 
     def _take(self, spoken: SpokenLine) -> None:
         attempt = self._flying.pop(spoken.key)

@@ -27,6 +27,11 @@ class Verifier:
         heard = self.recogniser.transcribe(samples, sample_rate, self.language)
         return compare(job.model_text, heard, self.language)
 
-    def passes(self, wer: float | None) -> bool:
-        """Tell whether a share of wrong words is small enough; one that is not known is not."""
-        return wer is not None and wer <= self.max_wer
+    def passes(self, wer: float) -> bool:
+        """Tell whether a share of wrong words is small enough."""
+        return passes(wer, self.max_wer)
+
+
+def passes(wer: float | None, max_wer: float) -> bool:
+    """Tell whether a share of wrong words is small enough; one that is not known is not."""
+    return wer is not None and wer <= max_wer

@@ -32,7 +32,7 @@ from fishtts.jobs.progress import Progress, readable_time
 from fishtts.jobs.run import Run, RunOptions, Speak, base_record
 from fishtts.jobs.shard import Shard, shard_folders
 from fishtts.jobs.stopping import Stopping
-from fishtts.jobs.verify import Verifier
+from fishtts.jobs.verify import Verifier, passes
 from fishtts.text.records import record_of
 from fishtts.types import Samples, Voice
 
@@ -44,7 +44,8 @@ _MAX_NAMED = 20
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """What is to be done. ``chosen`` are the ids that are worked on (None: all), ``redo`` those
-    that are made again, ``pause_s`` the silence between two lines of a joined file."""
+    that are made again, ``pause_s`` the silence between two lines of a joined file. ``max_wer`` is
+    the share of words that may be heard wrongly, None where nobody listens."""
 
     format_name: str
     retries: int
@@ -57,6 +58,7 @@ class Wishes:
     joined: Path | None
     subtitles: tuple[Path, ...]
     pause_s: float
+    max_wer: float | None = None
 
 
 class Tools(Protocol):
@@ -120,8 +122,7 @@ class Work:
         for job in self._jobs:
             if job.plan is None:
                 self._skip(job)
-        verifier = None if self._wishes.merges else tools.verifier()
-        unheard = list(self._unheard(verifier)) if verifier else []
+        unheard = list(self._unheard())
         self._progress.start(
             self._to_make,
             num_lines=len(self._jobs),
@@ -129,16 +130,15 @@ class Work:
         )
         if not self._to_make and not unheard:
             return
-        speak, voices = tools.speaker([*self._to_make, *(job for job, _ in unheard)])
+        jobs = [*self._to_make, *(job for job, _ in unheard)]
         run = Run(
             folder=self._folder,
             planner=self._planner,
-            speak=speak,
+            load=lambda: tools.speaker(jobs),
             options=RunOptions(self._wishes.format_name, self._wishes.retries, self._model),
-            voices=voices,
             reporter=self._progress,
             stopping=self._stopping,
-            verifier=verifier,
+            verifier=tools.verifier(),
             records=self._records,
         )
         if unheard:
@@ -282,11 +282,14 @@ class Work:
         if not known or (known[-1].status, known[-1].text) != ("skipped", record.text):
             self._folder.append(record)
 
-    def _unheard(self, verifier: Verifier) -> Iterator[tuple[Job, Record]]:
-        """List finished lines that no recogniser has let pass."""
+    def _unheard(self) -> Iterator[tuple[Job, Record]]:
+        """List finished lines that no recogniser has let pass, if one is to listen."""
+        max_wer = self._wishes.max_wer
+        if max_wer is None or self._wishes.merges:
+            return
         for job in self._jobs:
             record = self._records.get(job.key)
-            if record and record.status == "ok" and not verifier.passes(record.wer):
+            if record and record.status == "ok" and not passes(record.wer, max_wer):
                 yield job, record
 
     def _samples(self, record: Record) -> Samples:

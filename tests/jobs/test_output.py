@@ -282,7 +282,7 @@ def test_a_bar_on_a_terminal(model: Path, forty: Path, tmp_path: Path) -> None:
             run(model, forty, tmp_path / "out", quiet=False)
     finally:
         sys.stderr = before
-    shown = os.read(main, 1 << 16).decode()
+    shown = os.read(main, 1 << 16).decode("utf-8", "replace")
     os.close(other)
     os.close(main)
     assert "/40" in shown
