@@ -47,6 +47,7 @@ from fishtts.types import Card, Voice
 
 if TYPE_CHECKING:
     from fishtts.codec import Codec
+    from fishtts.engine.engine import Metrics
     from fishtts.tts import TTS, Line, SpokenLine
 
 _LINE_FORMATS = ("wav", "flac", "mp3", "ogg", "opus")
@@ -108,6 +109,10 @@ class Speaker(Protocol):
     def lines(self, lines: Iterable[Line]) -> Iterator[SpokenLine]: ...
     @property
     def codec(self) -> Codec: ...
+    @property
+    def metrics(self) -> Metrics: ...
+    @property
+    def max_batch(self) -> int: ...
 
 
 def batch(
@@ -336,7 +341,7 @@ class _Tools:
             for remark in voice.notes:
                 self.progress.note(remark)
             voices[identity] = voice.encoded(tts.codec)
-        self.progress.watch(lambda: None)
+        self.progress.watch(lambda: tts.metrics.rows_a_step / tts.max_batch)
         return tts.lines, voices
 
     def verifier(self) -> Verifier | None:
@@ -361,9 +366,11 @@ def _load(request: Request) -> TTS:
         str(source.folder) if source.kind == "folder" else request.model,
         device=request.engine.device,
         dtype=request.engine.dtype,
+        max_batch=request.engine.max_batch,
+        deterministic=request.engine.deterministic,
         offline=True,
     )
-    tts.model  # noqa: B018 (it is loaded when it is first asked for)
+    tts.speaking  # noqa: B018 (it is loaded when it is first asked for)
     return tts
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from fishtts.batch import Request, batch
 from fishtts.cloning.voice_file import write_voice
 from fishtts.config import SpeechConfig
+from fishtts.engine.engine import Metrics
 from fishtts.errors import FishTTSError
 from fishtts.jobs import stopping
 from fishtts.jobs.folder import file_hash
@@ -47,6 +48,14 @@ class StandIn:
     @property
     def codec(self) -> Any:
         return CountingCodec()
+
+    @property
+    def metrics(self) -> Metrics:
+        return Metrics(num_rows=3 * len(self.spoken), num_decode_steps=len(self.spoken))
+
+    @property
+    def max_batch(self) -> int:
+        return self.width
 
     def lines(self, lines: Iterable[Line]) -> Iterator[SpokenLine]:
         source = iter(lines)

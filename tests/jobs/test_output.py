@@ -287,6 +287,7 @@ def test_a_bar_on_a_terminal(model: Path, forty: Path, tmp_path: Path) -> None:
     os.close(main)
     assert "/40" in shown
     assert "h of audio" in shown
+    assert "batch 75% full" in shown
 
 
 # Verifying
