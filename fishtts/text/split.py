@@ -116,10 +116,10 @@ def check_spoken(text: str, made: list[Unit]) -> None:
 
 def pause_between(before: str, after: str, limits: Limits) -> float:
     """Tell the silence between two stretches of a text that are not spoken as one."""
-    gap = before[len(before.rstrip()) :] + after[: len(after) - len(after.lstrip())]
-    if _PARAGRAPHS.search(gap):
+    space = before[len(before.rstrip()) :] + after[: len(after) - len(after.lstrip())]
+    if _PARAGRAPHS.search(space):
         return limits.paragraph_pause_s
-    if "\n" in gap or SENTENCE_END.search(before.rstrip()):
+    if "\n" in space or SENTENCE_END.search(before.rstrip()):
         return limits.pause_s
     return limits.clause_pause_s if _CLAUSE_END.search(before.rstrip()) else 0.0
 
@@ -193,8 +193,13 @@ def _merged(before: _Piece, after: _Piece) -> _Piece:
 
 def glued(before: str, after: str) -> str:
     """Put one text after another; scripts without spaces get none."""
+    return f"{before}{gap(before, after)}{after}"
+
+
+def gap(before: str, after: str) -> str:
+    """Tell what stands between two texts that are put together."""
     dense = _NO_SPACES.match(before[-1:]) or _NO_SPACES.match(after[:1])
-    return f"{before}{after}" if dense else f"{before} {after}"
+    return "" if dense else " "
 
 
 def _belong_together(before: _Piece, after: _Piece, limits: Limits) -> bool:
