@@ -14,6 +14,13 @@ from fishtts.errors import UsageError
 DEFAULT_MODEL = "minnow"
 """The model that comes with the package."""
 
+DEFAULT_ASR_MODEL = "base"
+"""The recogniser: a name that faster-whisper knows."""
+
+DEFAULT_MAX_WER = 0.2
+"""Share of words that may be heard wrongly: recognisers mishear a name here and there, and a
+sentence that lost its way loses far more."""
+
 MAX_BATCH = 1024
 """Requests that may run together at the very most."""
 
