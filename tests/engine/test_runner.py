@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -289,3 +290,21 @@ def test_a_gpu_makes_the_frames_of_a_cpu(exact: Exact) -> None:
     _, asked, alone = exact
     model = talkative(torch.float64, "cuda")
     assert same(run_all(engine_of(model), asked), alone)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the size of the process")
+def test_two_thousand_requests_leave_nothing_behind() -> None:
+    engine = engine_of(tiny())
+    voices = [references("ref_a"), references("ref_b")]
+    sizes = []
+    for n in range(2000):
+        built = tiny().prompts.build(f"Line {n}.", voices[n % 2])
+        engine.add(built, replace(GREEDY, seed=n, max_frames=2))
+        if engine.num_requests == 50 or n == 1999:
+            while engine.has_work:
+                engine.step()
+            sizes.append(int(Path("/proc/self/statm").read_text().split()[1]) * 4096)
+    assert len(sizes) == 40
+    # Of the 1,600 requests after the first 400 not even two kilobytes each.
+    assert max(sizes[8:]) - max(sizes[:8]) < 3_000_000
+    assert engine.scheduler.pages.num_available == engine.capacity.num_pages
