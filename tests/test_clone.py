@@ -1,4 +1,4 @@
-"""``fishtts clone``: one command from a recording to a voice that speaks, and what it says of it."""
+"""``fishtts clone``: one command from a recording to a voice that speaks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def test_a_recording_becomes_a_voice_that_has_everything(recording: Path, store:
     assert (voice.name, voice.consent, voice.language) == ("Mira", "self", "en")
     assert [reference.text for reference in voice.references] == [WORDS]
     assert voice.references[0].codes.shape[1] > 50
-    assert voice.codec and voice.model == "minnow"
+    assert voice.codec
+    assert voice.model == "minnow"
     assert voice.encoder == identity()
     assert voice.embedding is not None
     assert len(voice.clips) == len(voice.sources) == 1

@@ -269,9 +269,11 @@ def test_a_truncated_mp3_is_used_or_refused(write: Write, ada: Audio) -> None:
     try:
         (facts,) = prepare(path).facts
     except AudioError as error:
-        assert "cut short" in error.message
+        message = error.message
     else:
+        message = f"cut short to {facts.seconds_in}"
         assert facts.seconds_in < 11
+    assert "cut short" in message
 
 
 def test_a_wrong_suffix_does_not_matter(write: Write, ada: Audio) -> None:
