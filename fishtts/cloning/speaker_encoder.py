@@ -130,7 +130,7 @@ def speech_only(samples: Samples) -> Samples:
 
 
 def _levelled(samples: Samples) -> Samples:
-    """Bring speech to one loudness: the network hears power, and would take it for the speaker's."""
+    """Bring speech to one loudness, which the network would take for the speaker's otherwise."""
     rms = float(np.sqrt(np.mean(np.square(samples, dtype=np.float64))))
     gain = 10 ** (_LOUDNESS_DB / 20) / rms if rms else 1.0
     return samples * np.float32(gain)
