@@ -5,7 +5,8 @@
 
 On a CPU whole lines are spoken: text to samples, checks and codec included. With ``--gpu`` the
 engine alone is run, with random weights of S2 Pro's size in bf16 and prompts of 512 positions;
-``--profile`` adds where the time of a step goes. Prints the machine and the versions; the last line is always JSON.
+``--profile`` adds where the time of a step goes. Prints the machine and the versions; the last line
+is always JSON.
 """
 
 from __future__ import annotations
