@@ -36,7 +36,7 @@ from fishtts.jobs.shard import parse_shard
 from fishtts.jobs.stopping import Stopped, Stopping
 from fishtts.jobs.verify import Verifier
 from fishtts.jobs.voices import VoiceLoader
-from fishtts.jobs.work import Wishes, Work
+from fishtts.jobs.work import FAILED, Wishes, Work
 from fishtts.printing import print_json, print_line
 from fishtts.say import known_voices, locate
 from fishtts.text.dialogue import find_speakers, read_cast
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 _LINE_FORMATS = ("wav", "flac", "mp3", "ogg", "opus")
 _MAX_NOTES = 20
 _NICENESS = 15
+_GENTLE_BATCH = 8
+"""Sentences that are spoken together while others want the machine: it costs little memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +154,10 @@ def _batch(
     for remark in script.notes[:_MAX_NOTES]:
         progress.note(remark)
     planner, jobs = _plan(request, place, script)
-    if request.dry_run:
-        _print_plan(request, script, jobs, planner.card)
-        return
     wishes = _wishes(request, place, script)
+    if request.dry_run:
+        _print_plan(request, script, [job for job in jobs if wishes.include(job)], planner.card)
+        return
     _check_files(wishes, place.folder)
     if request.yield_to_others and hasattr(os, "nice"):
         os.nice(_NICENESS)
@@ -265,6 +267,7 @@ def _wishes(request: Request, place: _Place, script: Script) -> Wishes:
         subtitles=_subtitles(request),
         pause_s=pause_s,
         max_wer=request.max_wer if request.verify else None,
+        is_rest=Path(request.script).resolve() == (place.folder / FAILED).resolve(),
     )
 
 
@@ -306,7 +309,7 @@ def _run(work: Work, tools: _Tools) -> None:
         work.save()
         work.stopped()
         raise StoppedError(f"Stopped on request. {work.kept()}") from None
-    except FishTTSError:
+    except (FishTTSError, BrokenPipeError):
         tools.progress.end()
         with suppress(FishTTSError):
             work.save()
@@ -366,7 +369,7 @@ def _load(request: Request) -> TTS:
         str(source.folder) if source.kind == "folder" else request.model,
         device=request.engine.device,
         dtype=request.engine.dtype,
-        max_batch=request.engine.max_batch,
+        max_batch=request.engine.max_batch or (_GENTLE_BATCH if request.yield_to_others else 0),
         deterministic=request.engine.deterministic,
         offline=True,
     )
