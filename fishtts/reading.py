@@ -99,6 +99,9 @@ class Reading:
                     yield from self._out(self._joiner.push(item))
             if unit is not None and kept is None:
                 break
+            if unit is None and not planned.unit.text:
+                # A pause that was asked for by itself; other silent units have nothing to add.
+                yield from self._out(self._joiner.end_unit(planned.unit.pause_s))
             self._open.popleft()
             self._close(planned, kept)
         self.report.work_s = time.perf_counter() - self._started
@@ -132,7 +135,8 @@ class Reading:
         begin, self._unit_begin = self._unit_begin, self._num_samples
         span_s = (begin / report.sample_rate, (self._num_samples - begin) / report.sample_rate)
         report.units.append(_unit_report(planned, kept, *span_s))
-        if kept is not None and not self._first_speaker and not kept.faults:
+        is_own = not planned.voice and not self._first_speaker
+        if kept is not None and is_own and not kept.faults:
             self._first_speaker = (Reference(kept.codes, planned.unit.model_text),)
 
 
@@ -141,7 +145,16 @@ def _unit_report(
 ) -> UnitReport:
     unit = planned.unit
     if kept is None:
-        return UnitReport(unit.text, "", planned.seed, 0, start_s, seconds, warnings=unit.warnings)
+        return UnitReport(
+            text=unit.text,
+            model_text="",
+            seed=planned.seed,
+            tries=0,
+            start_s=start_s,
+            seconds=seconds,
+            warnings=unit.warnings,
+            voice=planned.voice,
+        )
     return UnitReport(
         text=unit.text,
         model_text=unit.model_text,
@@ -149,6 +162,7 @@ def _unit_report(
         tries=kept.number,
         start_s=start_s,
         seconds=seconds,
+        voice=planned.voice,
         num_frames=kept.codes.shape[1],
         stop_reason=kept.stop_reason,
         faults=kept.faults,

@@ -7,7 +7,7 @@ nothing of files that audio goes to.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -184,9 +184,19 @@ class TTS:
             samples = self.codec.decode(torch.from_numpy(codes)).float().cpu().numpy()
         return Audio(samples, self.sample_rate)
 
-    def plan(self, text: str, config: SpeechConfig = DEFAULT_SPEECH) -> Plan:
-        """Say how a text would be spoken, without speaking it."""
-        return make_plan(text, self.card, config)
+    def plan(
+        self,
+        text: str,
+        config: SpeechConfig = DEFAULT_SPEECH,
+        *,
+        cast: Mapping[str, str] | None = None,
+    ) -> Plan:
+        """Say how a text would be spoken, without speaking it.
+
+        With a ``cast`` (names in the text to voices; it may be empty) the text may be a dialogue.
+        """
+        voices = None if cast is None else [*voice_names(self._folder), *cast.values()]
+        return make_plan(text, self.card, config, voices=voices, cast=cast)
 
     def say(
         self,

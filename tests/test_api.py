@@ -222,6 +222,27 @@ def test_lines_are_spoken_together_and_each_is_whole(tts: TTS) -> None:
         assert units[-1].start_s + units[-1].seconds == pytest.approx(speech.report.seconds)
 
 
+def test_a_dialogue_has_its_voices_and_its_pauses(tts: TTS) -> None:
+    text = "[pause:0.25s]\nMIRA: I stand here.[pause:0.5s]\nOTTO: So do I."
+    plan = tts.plan(
+        text, SpeechConfig(retries=0, pause_s=0.0), cast={"MIRA": "mira", "OTTO": "otto"}
+    )
+    stream = tts.stream(text, SpeechConfig(retries=0), plan=plan, live=False)
+    samples = np.concatenate(list(stream))
+    units = stream.report.units
+    assert [(unit.voice, unit.text) for unit in units if unit.model_text] == [
+        ("mira", "I stand here."),
+        ("otto", "So do I."),
+    ]
+    begin = round(0.25 * tts.sample_rate)
+    assert not samples[:begin].any()
+    assert samples[begin : begin + 4000].any()
+    frames = sum(unit.num_frames for unit in units) * tts.codec.samples_per_frame
+    assert len(samples) == frames + begin + round(0.5 * tts.sample_rate)
+    alone = tts.say("So do I.", voice="otto", retries=0)
+    assert alone.report.voice == "otto"
+
+
 def test_lines_are_taken_as_there_is_room(tts: TTS) -> None:
     taken = []
 

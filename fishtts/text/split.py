@@ -253,16 +253,11 @@ def _cut(sentence: str, ends_line: bool, max_chars: int, render: Render) -> Iter
             at = _cut_point(window, max_chars, render, final=len(window) == len(rest))
         part, rest = rest[:at].rstrip(), rest[at:].lstrip()
         if rest:
-            yield _Piece(part, _unclosed(part, render(part)), ends_sentence=False)
+            # It ends as the rendering has it, with a full stop where the model needs one: after a
+            # comma a small model goes on, with words of its own.
+            yield _Piece(part, render(part), ends_sentence=False)
         else:
             yield _Piece(part, spoken, ends_line)
-
-
-def _unclosed(text: str, spoken: ModelText) -> ModelText:
-    """Let a part cut off inside a sentence end with a comma where it was given a full stop."""
-    if spoken.text.endswith(".") and not text.endswith("."):
-        return ModelText(f"{spoken.text[:-1]},", spoken.warnings)
-    return spoken
 
 
 def _cut_point(text: str, max_chars: int, render: Render, *, final: bool) -> int:
