@@ -320,6 +320,21 @@ def test_a_bar_on_a_terminal(model: Path, forty: Path, tmp_path: Path) -> None:
     assert "batch 75% full" in shown
 
 
+def test_a_dry_run_knows_how_fast_the_last_run_was(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "s.txt"
+    script.write_text("".join(f"Line number {n}. {'A long sentence. ' * 20}\n" for n in range(20)))
+    plans = []
+    for dry_run in (True, False, True):
+        run(model, script, tmp_path / "out", dry_run=dry_run, as_json=dry_run)
+        if dry_run:
+            plans.append(json.loads(capsys.readouterr().out))
+    assert plans[0]["estimated_work_seconds"] is None
+    assert plans[1]["estimated_work_seconds"] > 0
+    assert plans[1]["estimated_seconds"] == plans[0]["estimated_seconds"] > 60
+
+
 # Verifying
 
 
