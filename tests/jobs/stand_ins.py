@@ -81,7 +81,15 @@ class StandIn:
             unit = planned.unit
             report.units.append(
                 UnitReport(
-                    unit.text, unit.model_text, planned.seed, 1, 0, 0, 7, "eos", faults=faults
+                    text=unit.text,
+                    model_text=unit.model_text,
+                    seed=planned.seed,
+                    tries=1,
+                    start_s=0,
+                    seconds=0,
+                    num_frames=7,
+                    stop_reason="eos",
+                    faults=faults,
                 )
             )
         return SpokenLine(line.key, Speech(noise(line), RATE, report))
