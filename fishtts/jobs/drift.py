@@ -11,7 +11,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fishtts.cloning.likeness import describe, likeness
 from fishtts.jobs.plan import Job
 from fishtts.types import Samples, Voice
 
@@ -41,6 +40,8 @@ class Drift:
 
     def learn(self, identity: str, voice: Voice | None, codec: Codec) -> None:
         """Get to know a voice."""
+        from fishtts.cloning.likeness import describe
+
         if identity not in self._embeddings:
             self._embeddings[identity] = None if voice is None else describe(voice, codec)
 
@@ -50,6 +51,8 @@ class Drift:
         is_dialogue = job.plan is not None and any(job.plan.voices)
         if embedding is None or is_dialogue or len(samples) < _LEAST_S * sample_rate:
             return None
+        from fishtts.cloning.likeness import likeness
+
         end = samples[-round(_HEARD_S * sample_rate) :]
         return round(likeness(end, sample_rate, embedding), 3)
 
