@@ -151,7 +151,7 @@ def test_operands_that_do_not_fit_are_named(device: str) -> None:
         bsgemm(codes, scale.t().contiguous(), w_codes, w_scale)
     with pytest.raises(ValueError, match="weight_scale is"):
         bsgemm(codes, scale, w_codes, w_scale.t().contiguous())
-    with pytest.raises(ValueError, match="x is .*must be .*float8"):
+    with pytest.raises(ValueError, match=r"x is .*must be .*float8"):
         bsgemm(x.to(device), scale, w_codes, w_scale)
     with pytest.raises(ValueError, match="weight is"):
         bsgemm(codes, scale, w_codes[:, :128], w_scale)

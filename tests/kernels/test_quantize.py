@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -38,16 +39,17 @@ def odd_values(num_rows: int, num_columns: int, seed: int = 0) -> Tensor:
 def same_bytes(ours: tuple[Tensor, Tensor], theirs: tuple[Tensor, Tensor]) -> None:
     for name, a, b in zip(("codes", "scale"), ours, theirs, strict=True):
         assert (a.shape, a.dtype, a.is_contiguous()) == (b.shape, b.dtype, True)
-        left, right = a.cpu().view(torch.uint8).flatten(), b.cpu().view(torch.uint8).flatten()
+        left, right = (t.cpu().flatten().view(torch.uint8) for t in (a, b))
         differing = (left != right).nonzero().flatten()
         assert not len(differing), f"{name}: {len(differing)} bytes, the first at {differing[0]}"
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("num_rows", ROWS)
-def test_quantize_1x128_is_its_reference(num_rows: int, dtype: torch.dtype, device: str) -> None:
-    x = odd_values(num_rows, 640, seed=num_rows).to(dtype)
-    for power_of_two in (False, True):
+def test_quantize_1x128_is_its_reference(num_rows: int, device: str) -> None:
+    # Five groups do not fill two programs; many rows take long to interpret.
+    x = odd_values(num_rows, 640 if num_rows < 16 else 256, seed=num_rows)
+    for dtype, power_of_two in ((torch.float32, False), (torch.bfloat16, True)):
+        x = x.to(dtype)
         same_bytes(
             ours.quantize_1x128(x.to(device), power_of_two=power_of_two),
             reference.quantize_1x128(x, power_of_two=power_of_two),
@@ -57,7 +59,7 @@ def test_quantize_1x128_is_its_reference(num_rows: int, dtype: torch.dtype, devi
 @pytest.mark.parametrize("rounding", ["up", "down"])
 @pytest.mark.parametrize("num_rows", ROWS)
 def test_quantize_1x32_is_its_reference(num_rows: int, rounding: str, device: str) -> None:
-    x = odd_values(num_rows, 384, seed=num_rows).bfloat16()
+    x = odd_values(num_rows, 384 if num_rows < 16 else 256, seed=num_rows).bfloat16()
     same_bytes(
         ours.quantize_1x32(x.to(device), rounding=rounding),
         reference.quantize_1x32(x, rounding=rounding),
@@ -81,7 +83,7 @@ def test_silu_mul_quantize_is_its_reference_but_for_the_exponential(
     num_rows: int, group: int, device: str
 ) -> None:
     gate_up = torch.randn(
-        num_rows, 768, generator=torch.Generator().manual_seed(num_rows)
+        num_rows, 512, generator=torch.Generator().manual_seed(num_rows)
     ).bfloat16()
     codes, scale = ours.silu_mul_quantize(gate_up.to(device), group=group)
     wanted_codes, wanted_scale = reference.silu_mul_quantize(gate_up, group=group)
@@ -103,7 +105,9 @@ def test_the_swish_of_extreme_gates_is_finite(device: str) -> None:
     gate_up = torch.zeros(1, 512)
     gate_up[0, :4] = torch.tensor([-1e4, 1e4, -89.0, 89.0])
     gate_up[0, 256:] = 1.0
-    codes, scale = ours.silu_mul_quantize(gate_up.bfloat16().to(device))
+    # The interpreter warns where a GPU goes to infinity without a word.
+    with np.errstate(over="ignore"):
+        codes, scale = ours.silu_mul_quantize(gate_up.bfloat16().to(device))
     back = reference.dequantize_1x128(codes.cpu(), scale.cpu())
     assert back.isfinite().all()
     assert back[0, 0] == 0

@@ -159,26 +159,23 @@ def test_wrong_options_and_scales_are_refused() -> None:
         ref.dequantize_1x128(codes, scale.t().contiguous())
     with pytest.raises(ValueError, match="not contiguous"):
         ref.dequantize_1x128(codes, torch.empty(7, 2).t())
-    with pytest.raises(ValueError, match='"nearest".*"up" or "down"'):
+    with pytest.raises(ValueError, match=r'"nearest".*"up" or "down"'):
         ref.quantize_1x32(torch.zeros(1, 128), rounding="nearest")
-    with pytest.raises(ValueError, match="64.*128 or 32"):
+    with pytest.raises(ValueError, match=r"64.*128 or 32"):
         ref.silu_mul_quantize(torch.zeros(1, 256), group=64)
 
 
 def test_a_quantised_layer_survives_its_file(tmp_path: Path) -> None:
-    """Layouts show in shapes, so making everything contiguous, as the format does, loses nothing."""
+    """Layouts show in shapes: making everything contiguous, as the format does, loses nothing."""
     x, weight = values(9, 7, 384, 0.5).bfloat16(), values(10, 200, 384, 0.5).bfloat16()
     layer = dict(zip(("codes", "scale"), ref.quantize_128x128(weight), strict=True))
     layer |= dict(zip(("mx_codes", "exponents"), ref.quantize_1x32(weight), strict=True))
     assert all(tensor.is_contiguous() for tensor in layer.values())
     save_file(layer, tmp_path / "layer.safetensors")
     back = load_file(tmp_path / "layer.safetensors")
-    for before, after in ((layer, back),):
-        assert torch.equal(
-            ref.bsgemm(*ref.quantize_1x128(x), before["codes"], before["scale"]),
-            ref.bsgemm(*ref.quantize_1x128(x), after["codes"], after["scale"]),
-        )
-        assert torch.equal(
-            ref.mxfp8_linear(*ref.quantize_1x32(x), before["mx_codes"], before["exponents"]),
-            ref.mxfp8_linear(*ref.quantize_1x32(x), after["mx_codes"], after["exponents"]),
-        )
+    for activations, op, names in (
+        (ref.quantize_1x128(x), ref.bsgemm, ("codes", "scale")),
+        (ref.quantize_1x32(x), ref.mxfp8_linear, ("mx_codes", "exponents")),
+    ):
+        before, after = (op(*activations, *(file[n] for n in names)) for file in (layer, back))
+        assert torch.equal(before, after)
