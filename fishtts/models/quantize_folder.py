@@ -85,7 +85,7 @@ def quantize_folder(
     net = empty_net(values)
     quantization = choose(net, form, keep)
     read = tensor_source(net, files := model_files(source))
-    shards = _shards(_pieces(net, quantization, read))
+    shards = _shards(_pieces(net, quantization))
     values["quantization_config"] = quantization.as_dict()
     partial = target.with_name(target.name + ".partial")
     with _writable(target):
@@ -98,7 +98,7 @@ def quantize_folder(
         _put_in_place(partial, target)
     for _, fault in faults(target):
         raise OutputError(f"{target} was not written well: {fault}.")
-    return _summary(target, shards, index, quantization)
+    return _summary(target, sum(path.stat().st_size for path in files), index, quantization)
 
 
 def _read_config(source: Path) -> dict[str, Any]:
@@ -112,20 +112,24 @@ def _read_config(source: Path) -> dict[str, Any]:
     return values
 
 
-def _pieces(
-    net: nn.Module, quantization: Quantization, read: Callable[[str], Tensor]
-) -> Iterator[Piece]:
+def _pieces(net: nn.Module, quantization: Quantization) -> Iterator[Piece]:
     """Every tensor of the net once, in its order; those of a quantised unit together."""
+    state = net.state_dict()
     parts: dict[str, Piece] = {}
     for name, module in units(net):
         if form := quantization.formats.get(name):
             sources = tuple(f"{name}.{part}" for part in weights_of(module))
-            piece = Piece(name, sources, form, sum(read(s).nbytes for s in sources))
+            piece = Piece(name, sources, form, sum(_bytes_of(state[s]) for s in sources))
             parts |= dict.fromkeys(sources, piece)
-    for name in net.state_dict():
-        piece = parts.get(name) or Piece(name, (name,), "", read(name).nbytes)
+    for name, tensor in state.items():
+        piece = parts.get(name) or Piece(name, (name,), "", _bytes_of(tensor))
         if name == piece.sources[0]:
             yield piece
+
+
+def _bytes_of(tensor: Tensor) -> int:
+    """Bytes of a tensor in 16 bits, as models are published."""
+    return 2 * tensor.numel()
 
 
 def _shards(pieces: Iterator[Piece]) -> list[list[Piece]]:
@@ -188,6 +192,8 @@ def _write_weights(
             # Named last, so that a file with this name is whole.
             beside = path.with_suffix(".writing")
             save_file(tensors, beside, metadata={"format": "pt"})
+            # The library makes files that nobody else may read.
+            shutil.copymode(partial / _STATE, beside)
             os.replace(beside, path)
             del tensors
         else:
@@ -211,8 +217,7 @@ def _converted(piece: Piece, net: nn.Module, read: Callable[[str], Tensor]) -> d
         return {piece.name: read(piece.name).clone()}
     with torch.no_grad():
         dense = net.get_submodule(piece.name)
-        device = {f"{piece.name}.{part}": part for part in weights_of(dense)}
-        state = {part: read(name) for name, part in device.items()}
+        state = {part: read(f"{piece.name}.{part}") for part in weights_of(dense)}
         dense.load_state_dict(state, strict=True, assign=True)
         quantized = quantize_unit(dense, piece.form)
         # Nothing of it is needed any more.
@@ -247,15 +252,11 @@ def _put_in_place(partial: Path, target: Path) -> None:
 
 
 def _summary(
-    target: Path, shards: list[list[Piece]], index: Mapping[str, Any], quantization: Quantization
+    target: Path, bytes_before: int, index: Mapping[str, Any], quantization: Quantization
 ) -> Summary:
     forms = list(quantization.formats.values())
-    return Summary(
-        target,
-        sum(piece.num_bytes for shard in shards for piece in shard),
-        index["metadata"]["total_size"],
-        {form: forms.count(form) for form in sorted(set(forms))},
-    )
+    layers = {form: forms.count(form) for form in sorted(set(forms))}
+    return Summary(target, bytes_before, index["metadata"]["total_size"], layers)
 
 
 @contextmanager

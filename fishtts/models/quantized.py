@@ -21,10 +21,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fishtts import kernels
+from fishtts.config import WEIGHT_FORMATS
 from fishtts.errors import ModelError, UsageError
 from fishtts.kernels import reference
 
-FORMATS = ("bsfp8", "mxfp8", "w8a16")
+FORMATS = WEIGHT_FORMATS
 """``bsfp8``: weights in 128x128 blocks, activations in 1x128 groups. ``mxfp8``: both in 1x32 groups
 with power-of-two scales. ``w8a16``: weights as in bsfp8, activations stay 16-bit."""
 
