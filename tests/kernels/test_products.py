@@ -105,6 +105,24 @@ def test_every_cut_computes_the_same(block_n: int, splits: int, use_tma: bool, d
     assert_product_close(product, reference.bsgemm(*operands), magnitude(x, weight))
 
 
+@pytest.mark.parametrize("form", ["bsfp8", "mxfp8"])
+def test_products_of_many_tiles_are_made_in_several_launches(
+    form: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fishtts.kernels.bsgemm.MAX_TILES", 8)
+    x, weight = inputs(100, 136, 256)
+    plan = replace(PLAN, splits=2)  # three tiles of rows, seven of tokens
+    if form == "bsfp8":
+        operands = (*reference.quantize_1x128(x), *reference.quantize_128x128(weight))
+        product = run_block_scaled(plan, *moved(operands, device), torch.float32)
+        wanted = reference.bsgemm(*operands)
+    else:
+        operands = (*reference.quantize_1x32(x), *reference.quantize_1x32(weight))
+        product = run_mxfp8(plan, *moved(operands, device), torch.float32, native=False)
+        wanted = reference.mxfp8_linear(*operands)
+    assert_product_close(product, wanted, magnitude(x, weight))
+
+
 @pytest.mark.parametrize("form", ["bsfp8", "w8a16", "mxfp8"])
 def test_deterministic_rows_do_not_depend_on_their_neighbours(form: str, device: str) -> None:
     x, weight = inputs(100, 136, 384)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tests.kernels.compiling import Variant
 
-_SIZES = {"num_tokens": "i32", "num_rows": "i32", "num_columns": "i32"}
+_SIZES = {"first_token": "i32", "num_tokens": "i32", "num_rows": "i32", "num_columns": "i32"}
 HOPPER, DATA_CENTRE_BLACKWELL, BLACKWELL = 90, 100, 120
 
 
@@ -20,6 +20,7 @@ def variants() -> Iterator[Variant]:
         yield _product(capability, 64, 16, quantized=False)
     yield _product(HOPPER, 64, 16, quantized=True, splits=1, use_tma=False)
     yield _product(HOPPER, 128, 64, quantized=True)
+    yield _product(HOPPER, 128, 128, quantized=True, splits=1)
     yield _product(DATA_CENTRE_BLACKWELL, 64, 16, quantized=True)
     yield _product(DATA_CENTRE_BLACKWELL, 64, 16, quantized=False)
     yield _mxfp8(DATA_CENTRE_BLACKWELL, 16)
