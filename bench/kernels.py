@@ -457,7 +457,8 @@ def plans(
                         splits=splits,
                         num_warps=8 if block_n == 128 else 4,
                     )
-    yield replace(start, use_tma=False)
+    yield replace(start, use_token_tma=False)
+    yield replace(start, use_tma=False, use_token_tma=False)
     for prefetch_blocks in (1, 2, 8):
         yield replace(start, use_pdl=True, prefetch_blocks=prefetch_blocks)
 

@@ -33,6 +33,7 @@ from fishtts.kernels.split_k import finish_tile, prefetch_rows
 @triton.jit(do_not_specialize=["first_token", "num_tokens"])
 def block_scaled_kernel(
     x_ptr,
+    x_desc,
     x_scale_ptr,
     weight_ptr,
     weight_desc,
@@ -50,6 +51,7 @@ def block_scaled_kernel(
     STAGES: tl.constexpr,
     QUANTIZED: tl.constexpr,
     TMA: tl.constexpr,
+    X_TMA: tl.constexpr,
     PDL: tl.constexpr,
     PREFETCH: tl.constexpr,
 ):
@@ -76,7 +78,10 @@ def block_scaled_kernel(
     scale_at = weight_scale_ptr + (first_row // 128) * num_blocks
     acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
     for block in tl.range(begin, end, num_stages=STAGES):
-        x = tl.load(x_ptr + x_at + block * 128, mask=is_token[:, None], other=0.0)
+        if X_TMA:
+            x = x_desc.load([first_token + tl.program_id(2) * BLOCK_M, block * 128])
+        else:
+            x = tl.load(x_ptr + x_at + block * 128, mask=is_token[:, None], other=0.0)
         if TMA:
             weight = weight_desc.load([first_row, block * 128])
         else:
@@ -135,14 +140,15 @@ def launches(
         yield grid, partial, counters(like.device), first * plan.block_m
 
 
-def weight_descriptor(weight: Tensor, plan: Plan) -> Any:
-    """How tiles of a weight are read: through a tensor descriptor, or by pointers."""
-    if not plan.use_tma:
-        return weight
+def descriptor(tensor: Tensor, block_rows: int, is_wanted: bool) -> Any:
+    """How tiles of 128 columns are read: through a tensor descriptor, or by pointers."""
+    if not is_wanted:
+        return tensor
     from triton.tools.tensor_descriptor import TensorDescriptor
 
+    shape, strides = list(tensor.shape), list(tensor.stride())
     return TensorDescriptor(
-        weight, list(weight.shape), list(weight.stride()), [plan.block_n, BLOCK_K]
+        tensor, shape, [shape[1], 1] if shape[0] == 1 else strides, [block_rows, BLOCK_K]
     )
 
 
@@ -166,13 +172,15 @@ def run_block_scaled(
         check_shape("x", x, (num_tokens, num_columns), FP8)
         check_shape("x_scale", x_scale, (num_blocks, num_tokens), torch.float32)
     out = torch.empty((num_tokens, num_rows), dtype=out_dtype, device=x.device)
-    descriptor = weight_descriptor(weight, plan)
+    x_desc = descriptor(x, plan.block_m, plan.use_token_tma)
+    weight_desc = descriptor(weight, plan.block_n, plan.use_tma)
     for grid, partial, zeros, first_token in launches(plan, num_tokens, num_rows, out):
         block_scaled_kernel[grid](
             x,
+            x_desc,
             weight_scale if x_scale is None else x_scale,
             weight,
-            descriptor,
+            weight_desc,
             weight_scale,
             out,
             partial,
@@ -187,6 +195,7 @@ def run_block_scaled(
             STAGES=plan.num_stages,
             QUANTIZED=x_scale is not None,
             TMA=plan.use_tma,
+            X_TMA=plan.use_token_tma,
             PDL=plan.use_pdl,
             PREFETCH=plan.prefetch_blocks,
             num_warps=plan.num_warps,

@@ -31,7 +31,8 @@ _REDUCE_BLOCKS = 0.5
 class Plan:
     """One way to run a product.
 
-    ``use_tma`` reads weights through tensor descriptors; ``use_pdl`` starts before the kernel
+    ``use_tma`` reads weights through tensor descriptors, ``use_token_tma`` tokens too: then one
+    barrier a stage waits for both, and no thread copies. ``use_pdl`` starts before the kernel
     before it has ended and fetches ``prefetch_blocks`` column blocks of weights meanwhile.
     """
 
@@ -41,6 +42,7 @@ class Plan:
     num_stages: int
     num_warps: int = 4
     use_tma: bool = True
+    use_token_tma: bool = True
     use_pdl: bool = USE_PDL
     prefetch_blocks: int = 4
 
@@ -89,6 +91,7 @@ def plan_product(
         num_stages,
         num_warps=8 if block_n > 64 else 4,
         use_tma=gpu.has_tma,
+        use_token_tma=gpu.has_tma,
     )
 
 

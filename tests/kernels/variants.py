@@ -70,6 +70,7 @@ def _product(
 ) -> Variant:
     from fishtts.kernels.bsgemm import block_scaled_kernel
 
+    kind_of_x = "fp8e4nv" if quantized else "bf16"
     desc = f"tensordesc<fp8e4nv[{block_n}, 128]>" if use_tma else "*fp8e4nv"
     stages = _stages(capability, 128 * (block_n + block_m * (1 if quantized else 2)))
     kind = "bsgemm" if quantized else "w8a16"
@@ -77,7 +78,8 @@ def _product(
         f"{kind}_{block_n}x{block_m}{'' if use_tma else '_pointers'}_{capability}",
         block_scaled_kernel,
         {
-            "x_ptr": "*fp8e4nv" if quantized else "*bf16",
+            "x_ptr": f"*{kind_of_x}",
+            "x_desc": f"tensordesc<{kind_of_x}[{block_m}, 128]>" if use_tma else f"*{kind_of_x}",
             "x_scale_ptr": "*fp32",
             "weight_ptr": "*fp8e4nv",
             "weight_desc": desc,
@@ -94,6 +96,7 @@ def _product(
             "STAGES": stages,
             "QUANTIZED": quantized,
             "TMA": use_tma,
+            "X_TMA": use_tma,
             "PDL": use_tma,
             "PREFETCH": 4,
         },
