@@ -23,6 +23,7 @@ OPS = (
     "silu_mul_quantize",
     "bsgemm",
     "w8a16_linear",
+    "w8a16_swiglu",
     "mxfp8_linear",
 )
 """Functions that every backend has, with the signatures of ``reference.py``."""

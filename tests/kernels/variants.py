@@ -18,6 +18,7 @@ def variants() -> Iterator[Variant]:
             yield _product(capability, 64, block_m, quantized=True)
             yield _mxfp8(capability, block_m)
         yield _product(capability, 64, 16, quantized=False)
+        yield _product(capability, 64, 16, quantized=False, with_swiglu=True)
     yield _product(HOPPER, 64, 16, quantized=True, splits=1, use_tma=False)
     yield _product(HOPPER, 128, 64, quantized=True)
     yield _product(HOPPER, 128, 128, quantized=True, splits=1)
@@ -67,13 +68,14 @@ def _product(
     quantized: bool,
     splits: int = 4,
     use_tma: bool = True,
+    with_swiglu: bool = False,
 ) -> Variant:
     from fishtts.kernels.bsgemm import block_scaled_kernel
 
     kind_of_x = "fp8e4nv" if quantized else "bf16"
     desc = f"tensordesc<fp8e4nv[{block_n}, 128]>" if use_tma else "*fp8e4nv"
     stages = _stages(capability, 128 * (block_n + block_m * (1 if quantized else 2)))
-    kind = "bsgemm" if quantized else "w8a16"
+    kind = "bsgemm" if quantized else "w8a16_swiglu" if with_swiglu else "w8a16"
     return Variant(
         f"{kind}_{block_n}x{block_m}{'' if use_tma else '_pointers'}_{capability}",
         block_scaled_kernel,
@@ -95,6 +97,7 @@ def _product(
             "SPLIT": splits > 1,
             "STAGES": stages,
             "QUANTIZED": quantized,
+            "SWIGLU": with_swiglu,
             "TMA": use_tma,
             "X_TMA": use_tma,
             "PDL": use_tma,
