@@ -172,6 +172,7 @@ class Form:
     weight_form: str
     use_pdl: bool = False
     is_fused: bool = True
+    is_deterministic: bool = False
 
     def prepare(self, weight: Tensor) -> tuple[Tensor, ...]:
         """Quantise a weight."""
@@ -223,7 +224,12 @@ class Form:
         if plan is None:
             sizes = (x[0].shape[0], weight[0].shape[0], x[0].shape[1])
             facts = gpu_facts(x[0].device)
-            plan = plan_product(*sizes, facts, token_bytes=x[0].element_size())
+            plan = plan_product(
+                *sizes,
+                facts,
+                token_bytes=x[0].element_size(),
+                deterministic=self.is_deterministic,
+            )
             plan = replace(plan, use_pdl=self.use_pdl)
         if self.weight_form == "mxfp8":
             native = has_native_product(x[0].device)
@@ -261,7 +267,12 @@ FORMS = [
     for form in ("bsfp8", "w8a16", "mxfp8")
     for use_pdl in (False, True)
 ]
-UNFUSED = Form("w8a16, SwiGLU apart", "w8a16", is_fused=False)
+BLOCK_FORMS = [
+    Form("w8a16, SwiGLU apart", "w8a16", is_fused=False),
+    Form("bsfp8, deterministic", "bsfp8", is_deterministic=True),
+    Form("w8a16, deterministic", "w8a16", is_deterministic=True),
+]
+"""Further forms of the MLP block: what fusing saves, and what determinism costs."""
 
 
 def random(bench: Bench, *shape: int, scale: float = 1.0) -> Tensor:
@@ -348,7 +359,7 @@ def measure_mlp(bench: Bench, forms: Sequence[Form]) -> None:
         x = random(bench, num_tokens, width)
         gate, rest = (x.float() @ up.float().t()).unflatten(1, (-1, 2)).unbind(2)
         exact = (F.silu(gate) * rest) @ down.float().t()
-        for form in (*forms, UNFUSED):
+        for form in (*forms, *BLOCK_FORMS):
             if not bench.has_time:
                 return
             operands = (*form.prepare(up), *form.prepare(down))

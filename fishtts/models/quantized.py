@@ -341,6 +341,13 @@ def install(
         setattr(net.get_submodule(parent), child, make(module, form))
 
 
+def quantize_net(net: nn.Module, form: str, keep: Mapping[str, str] | None = None) -> Quantization:
+    """Quantise a loaded net where it is; as ``choose`` and ``install``."""
+    quantization = choose(net, form, keep)
+    install(net, quantization, quantize_unit)
+    return quantization
+
+
 def make_deterministic(net: nn.Module, is_on: bool = True) -> None:
     """Let rows not depend on their neighbours in a batch, at some cost in speed."""
     for module in net.modules():
