@@ -126,14 +126,14 @@ def launches(
     One grid, but where a split product has so many tiles that the partial sums would take more
     memory than the weights.
     """
-    row_tiles, token_tiles = (
-        triton.cdiv(num_rows, plan.block_n),
-        triton.cdiv(num_tokens, plan.block_m),
-    )
+    row_tiles = triton.cdiv(num_rows, plan.block_n)
+    token_tiles = triton.cdiv(num_tokens, plan.block_m)
     if plan.splits == 1:
         yield (row_tiles, 1, token_tiles), like, like, 0
         return
-    at_once = max(1, min(token_tiles, MAX_TILES // row_tiles))
+    if row_tiles > MAX_TILES:
+        raise ValueError(f"A product of {num_rows} rows has too many tiles to be split.")
+    at_once = min(token_tiles, MAX_TILES // row_tiles)
     size = row_tiles * at_once * plan.splits * plan.block_n * plan.block_m
     partial = torch.empty(size, dtype=torch.float32, device=like.device)
     for first in range(0, token_tiles, at_once):

@@ -118,7 +118,7 @@ class QuantizedLinear(nn.Module):
     def multiply(self, x: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
         """Multiply operands of [M, K] -> [M, N] of a type."""
         if not self.has_kernels:
-            return self._multiply_on_cpu(x, dtype)
+            return self._multiply_by_reference(x, dtype)
         scale = getattr(self, self.scale_name)
         options: dict[str, Any] = {"deterministic": self.deterministic}
         if self.form == "w8a16":
@@ -147,7 +147,7 @@ class QuantizedLinear(nn.Module):
             self._backend = kernels.backend(self.codes.device, self.backend_name)
         return self._backend
 
-    def _multiply_on_cpu(self, x: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
+    def _multiply_by_reference(self, x: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
         """The reference, but for the weight, which becomes float32 once and not every time."""
         if self._dense is None:
             scale = getattr(self, self.scale_name)
