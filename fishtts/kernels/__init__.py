@@ -34,8 +34,8 @@ _BACKENDS = {"reference": "fishtts.kernels.reference", "triton": "fishtts.kernel
 def backend(device: torch.device | str, name: str = "auto") -> ModuleType:
     """Get the module whose functions run the ops on a device.
 
-    ``name`` is auto, reference or triton; auto is Triton on an NVIDIA GPU that computes in FP8 (Ada,
-    Hopper, Blackwell and later), else the reference.
+    ``name`` is auto, reference or triton; auto is Triton on an NVIDIA GPU that computes in FP8
+    (Ada, Hopper, Blackwell and later), else the reference.
 
     Raises: ``ValueError`` for another name, ``ImportError`` where Triton is not installed.
     """
