@@ -25,6 +25,7 @@ OPS = (
     "w8a16_linear",
     "w8a16_swiglu",
     "mxfp8_linear",
+    "prev_tokens_shift_",
 )
 """Functions that every backend has, with the signatures of ``reference.py``."""
 

@@ -285,3 +285,42 @@ def mxfp8_linear(
     """
     product = dequantize_1x32(x, x_exponents) @ dequantize_1x32(weight, weight_exponents).t()
     return product.to(out_dtype)
+
+
+def check_shift(previous: Tensor, new: Tensor) -> None:
+    """Refuse what ``prev_tokens_shift_`` does not take; nothing is cast or broadcast.
+
+    Raises: ``ValueError`` naming both shapes and types.
+    """
+    fits = (
+        previous.ndim == 3
+        and previous.shape[1] > 0
+        and new.shape == (previous.shape[0], previous.shape[2])
+        and previous.dtype == new.dtype == torch.int32
+        and previous.device == new.device
+        and previous.is_contiguous()
+        and new.is_contiguous()
+    )
+    if fits:
+        return
+    named = (
+        f"{name} is {t.dtype} {list(t.shape)} on {t.device}"
+        f"{'' if t.is_contiguous() else ', not contiguous'}"
+        for name, t in (("previous", previous), ("new", new))
+    )
+    raise ValueError(
+        f"{'; '.join(named)}. They must be torch.int32 [B, W, C] with W at least 1, and torch.int32"
+        " [B, C], both contiguous and on one device."
+    )
+
+
+def prev_tokens_shift_(previous: Tensor, new: Tensor) -> Tensor:
+    """Shift each row's window by one, in place: the oldest tokens fall out, the new ones go last.
+
+    Shapes: previous int32 [B, W, C], oldest first, new int32 [B, C] -> previous itself. ``new`` may
+    be a part of ``previous``: it is read first. Rounds: nothing.
+
+    Raises: ``ValueError`` for any other shape, type, device or layout.
+    """
+    check_shift(previous, new)
+    return previous.copy_(torch.cat((previous[:, 1:], new[:, None]), dim=1))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fishtts.kernels.bsgemm import bsgemm, w8a16_linear, w8a16_swiglu
 from fishtts.kernels.mxfp8 import mxfp8_linear
+from fishtts.kernels.prev_tokens_triton import prev_tokens_shift_
 from fishtts.kernels.quantize import (
     quantize_1x32,
     quantize_1x128,
@@ -18,6 +19,7 @@ from fishtts.kernels.quantize import (
 __all__ = [
     "bsgemm",
     "mxfp8_linear",
+    "prev_tokens_shift_",
     "quantize_1x32",
     "quantize_1x128",
     "quantize_128x128",
