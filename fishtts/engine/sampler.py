@@ -32,14 +32,31 @@ def filtered(
     on ``width``: they are not brought to a sum of one, which no draw needs.
     """
     width = min(width, logits.shape[-1])
-    values, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
-    values, ids = values.narrow(-1, 0, width), ids.narrow(-1, 0, width)
+    ids = best_ids(logits, width)
+    values = logits.gather(-1, ids)
     mass = torch.softmax(logits, dim=-1).gather(-1, ids).cumsum(dim=-1)
     mass.narrow(-1, 0, 1).zero_()
     scaled = values / temperature.to(logits.dtype).clamp(min=_MIN_TEMPERATURE)
     weights = (scaled - scaled.narrow(-1, 0, 1)).float().exp()
     rank = torch.arange(width, device=logits.device)
     return weights.masked_fill((mass > top_p.to(logits.dtype)) | (rank >= top_k), 0.0), ids
+
+
+def best_ids(logits: Tensor, width: int) -> Tensor:
+    """The ids of the ``width`` best logits, best first, equal ones by id.
+
+    Shapes: logits [..., V] -> int64 [..., width].
+    """
+    if logits.device.type != "cpu" or logits.dtype == torch.float64:
+        _, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
+        return ids.narrow(-1, 0, width)
+    # On a CPU a stable sort of all takes four times as long as a choice of the best among keys that
+    # are never equal: the float's bits as an ordered integer (zero has one sign), then the id.
+    bits = (logits.float() + 0.0).view(torch.int32)
+    ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
+    last = logits.shape[-1] - 1
+    keys = (ordered << 32) + torch.arange(last, -1, -1)
+    return last - (keys.topk(width, dim=-1).values & 0xFFFFFFFF)
 
 
 def race(weights: Tensor, ids: Tensor, uniform: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fishtts.engine.noise import draw_keys, seed_key, uniforms
-from fishtts.engine.sampler import filtered, race, replace_repeats
+from fishtts.engine.sampler import best_ids, filtered, race, replace_repeats
 from tests.fakes import GOLDEN
 
 
@@ -183,3 +183,15 @@ def test_a_row_weighs_the_same_beside_rows_with_other_limits() -> None:
         assert torch.equal(together[row, :own], alone)
         assert torch.equal(ids[row, :own], own_ids)
         assert together[row, own:].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_best_ids_are_those_of_a_stable_sort(dtype: torch.dtype) -> None:
+    """With ties, both zeros, infinities and the smallest numbers among them."""
+    generator = torch.Generator().manual_seed(2)
+    logits = (torch.randn(50, 400, generator=generator) * 3).round(decimals=1).to(dtype)
+    special = [0.0, -0.0, float("inf"), float("-inf"), 1e-38, -1e-38, 6e-8, -6e-8]
+    logits[:, 5:400:7] = torch.tensor(special, dtype=dtype)[torch.arange(57) % 8]
+    _, wanted = torch.sort(logits, dim=-1, descending=True, stable=True)
+    for width in (1, 30, 400):
+        assert torch.equal(best_ids(logits, width), wanted[:, :width])
