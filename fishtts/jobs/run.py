@@ -154,7 +154,9 @@ class Run:
             record = replace(made.record, wer=round(heard.wer, 4), missed=heard.missed)
             if not passes:
                 record = replace(record, status="fell_short", stop_reason="retry_exhausted")
-            made = replace(made, record=record)
+            # What is on the disk need not be held while the line is tried again.
+            samples = made.samples[:0] if made.is_saved else made.samples
+            made = replace(made, record=record, samples=samples)
         if attempt.best is None or made.badness < attempt.best.badness:
             attempt.best = made
         if passes or attempt.number >= self.options.retries:

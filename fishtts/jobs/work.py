@@ -191,7 +191,7 @@ class Work:
         with self._stopping.saving():
             records = [record for job in self._jobs if (record := self._record_of(job))]
             self._folder.put_in_order(records)
-            failed = [record for record in records if _is_bad(record)]
+            failed = [record for record in records if _is_bad(record) and record.take == 1]
             path = self._folder.path / FAILED
             if failed:
                 write_whole(path, "".join(self._failed_lines(failed)))
@@ -337,10 +337,9 @@ class Work:
 
     def _failed_lines(self, failed: Sequence[Record]) -> Iterator[str]:
         """Write lines that failed as a script: under the same names, with other seeds."""
-        lines = {job.line.id: job for job in self._jobs}
-        for line_id in dict.fromkeys(record.id for record in failed):
-            record = next(record for record in failed if record.id == line_id)
-            job = lines[line_id]
+        jobs = {job.line.id: job for job in self._jobs if job.take == 1}
+        for record in failed:
+            job = jobs[record.id]
             seed = next_seed(record.seed, "failed", 1)
             line = replace(job.line, voice=job.voice.name, seed=seed, out=job.file)
             values = {**record_of(line), "error": _reason(record)}
