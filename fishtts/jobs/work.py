@@ -118,7 +118,8 @@ class Work:
                     self._look_for(job, places, moves)
             self._check_complete()
             kept = [*self._records.values(), *(record for _, record, _ in moves)]
-            targets = [*self._to_make, *(job for job, _, _ in moves)]
+            skipped = [job for job in self._jobs if job.plan is None]
+            targets = [*self._to_make, *(job for job, _, _ in moves), *skipped]
             check_targets(self._folder, targets, kept, self._wishes.allowed)
             if moves:
                 self._records |= self._folder.adopt(moves)
@@ -190,7 +191,7 @@ class Work:
             return
         with self._stopping.saving():
             records = [record for job in self._jobs if (record := self._record_of(job))]
-            self._folder.put_in_order(records)
+            self._folder.put_in_order(records, in_place=self._wishes.is_rest)
             failed = [record for record in records if _is_bad(record) and record.take == 1]
             path = self._folder.path / FAILED
             if failed:

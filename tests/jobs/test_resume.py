@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fishtts.cloning.voice_file import write_voice
 from fishtts.errors import LimitError, ModelError, OutputError, UsageError
@@ -258,3 +263,46 @@ def test_a_manifest_of_a_later_version_is_refused(model: Path, script: Path, out
         run(model, script, out)
     assert int(refused.value.exit_code) == 4
     assert manifest.read_text() == text
+
+
+scripts = st.lists(
+    st.sampled_from(["One here.", "Two here.", "Three here.", "***", "Four here."]),
+    min_size=1,
+    max_size=6,
+).filter(lambda lines: any(line != "***" for line in lines))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(scripts, min_size=1, max_size=4), st.data())
+def test_however_a_script_came_to_be_its_audio_is_that_of_a_first_run(
+    model: Path, drafts: list[list[str]], data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda number: None)
+        folder = Path(name)
+        script = folder / "s.txt"
+        for draft in drafts:
+            write(script, draft)
+            stop = StandIn(width=2)
+            stop.after[data.draw(st.integers(1, 7))] = stopped
+            with suppress(Stopped):
+                run(model, script, folder / "out", speaker=stop, changed=True)
+        write(script, drafts[-1])
+        run(model, script, folder / "out", changed=True)
+        run(model, script, folder / "new")
+        places = ("id", "text", "status", "file", "sha256", "seed", "samples", "key")
+        fresh = [{key: record[key] for key in places} for record in records(folder / "new")]
+        found = [{key: record[key] for key in places} for record in records(folder / "out")]
+        assert found[: len(fresh)] == fresh
+        check_manifest(folder / "out")
+        ids = [record["id"] for record in found]
+        assert len(ids) == len(set(ids))
+        assert run(model, script, folder / "out").spoken == []
+
+
+class Stopped(BaseException):
+    """A sudden end."""
+
+
+def stopped() -> None:
+    raise Stopped
