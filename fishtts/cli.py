@@ -9,7 +9,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Annotated, Any
@@ -29,6 +29,8 @@ from fishtts.config import (
     SpeechConfig,
 )
 from fishtts.errors import DeviceError, ExitCode, FishTTSError, UsageError
+from fishtts.options import Force, Json, Model, Offline, Quiet, choices, model_names, voice_names
+from fishtts.voice_commands import voices_app
 
 _STARTED = time.perf_counter()
 _CLOSED_PIPE = 141
@@ -81,7 +83,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 models_app = typer.Typer(help="The models: list, show, pull, path, rm.", no_args_is_help=True)
-voices_app = typer.Typer(help="The voices that come with a model.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
 app.add_typer(voices_app, name="voices")
 
@@ -143,37 +144,6 @@ def _root(
     """Hold the options that stand before a command."""
 
 
-def _model_names(incomplete: str) -> list[str]:
-    from fishtts.hub import list_models
-
-    return [info.name for info in list_models() if info.name.startswith(incomplete)]
-
-
-def _voice_names(incomplete: str) -> list[str]:
-    from fishtts.hub import parse
-    from fishtts.model_folder import voice_names
-
-    return [n for n in voice_names(parse(DEFAULT_MODEL).folder) if n.startswith(incomplete)]
-
-
-def _choices(names: tuple[str, ...]) -> Callable[[str], list[str]]:
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
-
-
-Model = Annotated[
-    str,
-    typer.Option(
-        "-m",
-        "--model",
-        help="A name, an id on the Hugging Face hub, or a folder.",
-        autocompletion=_model_names,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Offline = Annotated[bool, typer.Option("--offline", help="Never use the network.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
-
-
 @app.command()
 def say(
     text: Annotated[
@@ -187,8 +157,8 @@ def say(
         typer.Option(
             "-v",
             "--voice",
-            help="A voice of the model, or a recording to imitate.",
-            autocompletion=_voice_names,
+            help="A voice: its name, its file, or a recording to imitate.",
+            autocompletion=voice_names,
         ),
     ] = "",
     ref_text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
@@ -210,12 +180,12 @@ def say(
         typer.Option(
             "--format",
             help="The format, where the name does not tell it.",
-            autocompletion=_choices(("wav", "flac", "mp3", "ogg", "opus", "raw")),
+            autocompletion=choices(("wav", "flac", "mp3", "ogg", "opus", "raw")),
         ),
     ] = "",
     raw: Annotated[bool, typer.Option("--raw", help="Bare 16-bit samples.")] = False,
     play: Annotated[bool, typer.Option("--play", help="Play it as it is made.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    force: Force = False,
     speed: Annotated[
         float, typer.Option(help="Tempo, at the same pitch (0.5 to 2).")
     ] = DEFAULT_SPEECH.speed,
@@ -245,7 +215,7 @@ def say(
         str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")
     ] = DEFAULT_ENGINE.device,
     dtype: Annotated[
-        str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=_choices(DTYPES))
+        str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=choices(DTYPES))
     ] = DEFAULT_ENGINE.dtype,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse a text that the model cannot say in full.")
@@ -306,21 +276,21 @@ def batch(
         typer.Option(
             "--format",
             help="The format of the files of a folder.",
-            autocompletion=_choices(("wav", "flac", "mp3", "ogg", "opus")),
+            autocompletion=choices(("wav", "flac", "mp3", "ogg", "opus")),
         ),
     ] = "",
     input_format: Annotated[
         str,
         typer.Option(
             help="How the script is read, where its name does not tell it.",
-            autocompletion=_choices(("txt", "md", "csv", "tsv", "jsonl", "srt")),
+            autocompletion=choices(("txt", "md", "csv", "tsv", "jsonl", "srt")),
         ),
     ] = "",
     split: Annotated[
         str,
         typer.Option(
             help="What a line of txt and md is: auto, line, paragraph or sentence.",
-            autocompletion=_choices(("auto", "line", "paragraph", "sentence")),
+            autocompletion=choices(("auto", "line", "paragraph", "sentence")),
         ),
     ] = "auto",
     column: Annotated[
@@ -335,7 +305,7 @@ def batch(
             "-v",
             "--voice",
             help="Who speaks lines that do not say so: a voice, or a recording to imitate.",
-            autocompletion=_voice_names,
+            autocompletion=voice_names,
         ),
     ] = "",
     ref_text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
@@ -417,7 +387,7 @@ def batch(
         str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")
     ] = DEFAULT_ENGINE.device,
     dtype: Annotated[
-        str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=_choices(DTYPES))
+        str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=choices(DTYPES))
     ] = DEFAULT_ENGINE.dtype,
     max_batch: Annotated[
         int, typer.Option(help="Sentences that are spoken together at most (0: as suits).")
@@ -486,6 +456,79 @@ def batch(
     )
 
 
+@app.command()
+def clone(
+    recordings: Annotated[
+        list[str], typer.Argument(help="Recordings of one speaker: wav, flac, mp3, ogg, opus, m4a.")
+    ],
+    name: Annotated[str, typer.Option(help="Keep the voice under this name.")] = "",
+    text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
+    text_file: Annotated[
+        str,
+        typer.Option(help="A file with the words; NAME.lab or NAME.txt beside NAME.wav is found."),
+    ] = "",
+    transcribe: Annotated[
+        bool,
+        typer.Option("--transcribe", help="Write the words down by ear (needs fishtts[asr])."),
+    ] = False,
+    asr_model: Annotated[
+        str, typer.Option(help="The faster-whisper model that listens, or its folder.")
+    ] = DEFAULT_ASR_MODEL,
+    start_s: Annotated[
+        float | None, typer.Option("--from", help="Keep the part from this second on.")
+    ] = None,
+    end_s: Annotated[float | None, typer.Option("--to", help="Keep it up to this second.")] = None,
+    consent: Annotated[
+        str,
+        typer.Option(
+            help="Whose voice it is: self, licensed, or a note. It is kept in the voice.",
+            autocompletion=choices(("self", "licensed")),
+        ),
+    ] = "",
+    no_clip: Annotated[
+        bool,
+        typer.Option("--no-clip", help="Leave the recording itself out of the voice."),
+    ] = False,
+    language: Annotated[str, typer.Option(help="The language spoken: en, de.")] = "",
+    description: Annotated[str, typer.Option(help="A line about the voice.")] = "",
+    model: Model = DEFAULT_MODEL,
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="Write a voice file (.fishvoice) instead.")
+    ] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a voice or a file that exists.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    offline: Offline = False,
+) -> None:
+    """Make a voice from recordings: fishtts clone mira.mp3 --name mira"""
+    from fishtts.clone import Request
+    from fishtts.clone import clone as make_voice
+
+    request = Request(
+        recordings=tuple(recordings),
+        name=name,
+        text=text,
+        text_file=text_file,
+        transcribe=transcribe,
+        asr_model=asr_model,
+        start_s=start_s,
+        end_s=end_s,
+        consent=consent,
+        with_clip=not no_clip,
+        language=language,
+        description=description,
+        model=model,
+        output=output,
+        force=force,
+        as_json=as_json,
+        quiet=quiet,
+        offline=offline,
+    )
+    make_voice(request, started=_STARTED)
+
+
 @models_app.command("list")
 def models_list(as_json: Json = False) -> None:
     """List the models: built in, on this machine, to be had."""
@@ -516,7 +559,7 @@ def models_list(as_json: Json = False) -> None:
 
 @models_app.command("show")
 def models_show(
-    name: Annotated[str, typer.Argument(autocompletion=_model_names)], as_json: Json = False
+    name: Annotated[str, typer.Argument(autocompletion=model_names)], as_json: Json = False
 ) -> None:
     """Say what a model is: languages, licence, voices, where it is."""
     from dataclasses import asdict
@@ -543,7 +586,7 @@ def models_show(
 
 @models_app.command("pull")
 def models_pull(
-    names: Annotated[list[str], typer.Argument(autocompletion=_model_names)],
+    names: Annotated[list[str], typer.Argument(autocompletion=model_names)],
     quiet: Quiet = False,
 ) -> None:
     """Fetch models from the hub, or what is missing or damaged of them."""
@@ -559,7 +602,7 @@ def models_pull(
 
 
 @models_app.command("path")
-def models_path(name: Annotated[str, typer.Argument(autocompletion=_model_names)]) -> None:
+def models_path(name: Annotated[str, typer.Argument(autocompletion=model_names)]) -> None:
     """Print the folder of a model that is on this machine."""
     from fishtts import hub
     from fishtts.printing import print_line
@@ -569,7 +612,7 @@ def models_path(name: Annotated[str, typer.Argument(autocompletion=_model_names)
 
 @models_app.command("rm")
 def models_rm(
-    names: Annotated[list[str], typer.Argument(autocompletion=_model_names)],
+    names: Annotated[list[str], typer.Argument(autocompletion=model_names)],
 ) -> None:
     """Take models off the disk."""
     from fishtts import hub
@@ -578,52 +621,6 @@ def models_rm(
     for name in names:
         freed = hub.remove(hub.parse(name))
         print_line(f"Removed {name}: {readable_bytes(freed)} are free again.")
-
-
-@voices_app.command("list")
-def voices_list(model: Model = DEFAULT_MODEL, as_json: Json = False) -> None:
-    """List the voices of a model."""
-    from fishtts import hub
-    from fishtts.cloning.voice_file import read_voice
-    from fishtts.model_folder import find_voice, voice_names
-    from fishtts.printing import print_json, print_table
-
-    source = hub.parse(model)
-    folder = hub.locate(source, offline=True)
-    card = hub.card(source, folder)
-    voices = [read_voice(find_voice(folder, card.name, name)) for name in voice_names(folder)]
-    if as_json:
-        rows = [
-            {
-                "name": voice.name,
-                "language": voice.language,
-                "description": voice.description,
-                "is_default": voice.name == card.default_voice,
-            }
-            for voice in voices
-        ]
-        print_json(rows)
-        return
-    table = [("NAME", "LANGUAGE", "DESCRIPTION")]
-    for voice in voices:
-        default = " (default)" if voice.name == card.default_voice else ""
-        table.append((voice.name, voice.language, f"{voice.description}{default}"))
-    print_table(table)
-
-
-@voices_app.command("play")
-def voices_play(
-    name: Annotated[str, typer.Argument(autocompletion=_voice_names)],
-    model: Model = DEFAULT_MODEL,
-    output: Annotated[
-        str, typer.Option("-o", "--output", help="Write a sound file instead of playing.")
-    ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
-) -> None:
-    """Play the recording that a voice was made from."""
-    from fishtts.say import play_voice
-
-    play_voice(model, name, output=output, force=force)
 
 
 @app.command()

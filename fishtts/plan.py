@@ -16,9 +16,9 @@ from operator import itemgetter
 from fishtts.config import DEFAULT_SPEECH, SpeechConfig
 from fishtts.errors import LimitError, ScriptError
 from fishtts.text.dialogue import Segment, Speakers, find_speakers, segments
+from fishtts.text.duration import expected_seconds
 from fishtts.text.language import (
     likely_language,
-    script_of,
     scripts,
     sentence_language,
     unspoken,
@@ -27,24 +27,8 @@ from fishtts.text.normalise import normalise, plain
 from fishtts.text.split import Limits, check_spoken, pause_between, stretch_units
 from fishtts.types import Card, Unit
 
-_LETTER_S = 0.065
-"""Seconds a letter or a space takes: 15 a second, as unhurried readers of alphabets speak."""
-
-_LETTER_OF_SCRIPT_S = {
-    "Han": 0.22,
-    "Hiragana": 0.13,
-    "Katakana": 0.13,
-    "Hangul": 0.18,
-    "Ethiopic": 0.13,
-}
-_DIGIT_S = 0.35
-_PAUSE_S = {**dict.fromkeys(".!?…。！？।", 0.25), **dict.fromkeys(",;:–—、，；：", 0.12)}
-_BREATH_S = 0.3
-"""What comes on top once: the silence before and after."""
-
 _CLAUSE_PAUSE_S = 0.1
 
-_TAG = re.compile(r"\[[^\[\]\n]*\]|<\|[^|]*\|>")
 _SPEAKER = re.compile(r"<\|speaker:\d+\|>")
 _MAX_QUOTED = 8
 
@@ -173,15 +157,6 @@ def unit_seed(run_seed: int, text: str, repeat: int = 0, attempt: int = 0) -> in
     return int.from_bytes(hashlib.sha256(key).digest()[:8], "big") >> 1
 
 
-def expected_seconds(text: str) -> float:
-    """Estimate how long it takes to say a text; right within a factor of two, which is its use."""
-    if not text:
-        return 0.0
-    return _BREATH_S + sum(
-        number * _seconds_of(character) for character, number in Counter(_TAG.sub("", text)).items()
-    )
-
-
 def _with_speakers(found: list[Unit]) -> list[Unit]:
     """Tell the model of each unit who speaks, where a tag said so in a unit before it."""
     told = []
@@ -192,17 +167,6 @@ def _with_speakers(found: list[Unit]) -> list[Unit]:
         speaker = (_SPEAKER.findall(unit.text) or [speaker])[-1]
         told.append(unit)
     return told
-
-
-def _seconds_of(character: str) -> float:
-    if character in _PAUSE_S:
-        return _PAUSE_S[character]
-    if character.isdigit():
-        return _DIGIT_S
-    if character == " ":
-        return _LETTER_S
-    script = script_of(character)
-    return _LETTER_OF_SCRIPT_S.get(script, _LETTER_S) if script else 0.0
 
 
 def _limits(card: Card, config: SpeechConfig) -> Limits:

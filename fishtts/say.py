@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,14 +18,16 @@ from fishtts import hub
 from fishtts.audio.play import find_player, open_player
 from fishtts.audio.tempo import check_speed
 from fishtts.audio.write import Writer, choose_format, open_file, open_stdout
+from fishtts.cloning.store import Store, find_voice
+from fishtts.cloning.voice_file import is_voice_file, read_voice
 from fishtts.config import DEFAULT_ENGINE, DEFAULT_MODEL, EngineConfig, SpeechConfig
 from fishtts.errors import LimitError, ScriptError, UsageError, VoiceError
-from fishtts.model_folder import find_voice, is_file_name, voice_names
+from fishtts.model_folder import is_file_name, voice_names
 from fishtts.plan import Plan, make_plan
 from fishtts.printing import note, print_json, print_line
 from fishtts.text.dialogue import read_cast
 from fishtts.text.read import clean, read_file, read_stream
-from fishtts.types import Card
+from fishtts.types import Audio, Card, Voice
 
 if TYPE_CHECKING:
     from fishtts.report import Report
@@ -87,7 +89,7 @@ def say(request: Request, *, started: float) -> None:
         voices=known_voices(folder, cast),
         cast=cast,
     )
-    _check_voice(request, folder, card)
+    voice = _find_voice(request, folder, card)
     _print_notes(request, plan)
     if request.dry_run:
         _print_plan(request, plan, card)
@@ -104,7 +106,7 @@ def say(request: Request, *, started: float) -> None:
     stream = tts.stream(
         text,
         request.speech,
-        voice=request.voice or None,
+        voice=voice,
         ref_text=request.ref_text,
         live=request.play or request.output == "-",
         plan=plan,
@@ -164,27 +166,32 @@ def _read_text(request: Request) -> str:
     return read_stream(sys.stdin.buffer, encoding=request.encoding)
 
 
-def _check_voice(request: Request, folder: Path, card: Card) -> None:
-    """Find out that a voice does not exist before a model is loaded for it."""
+def _find_voice(request: Request, folder: Path, card: Card) -> Voice | Path | None:
+    """Read the voice, or find the recording, before a model is loaded for it."""
     if not request.voice:
-        return
+        return None
     if not is_file_name(request.voice):
-        find_voice(folder, card.name, request.voice)
-    else:
-        _check_voice_file(request.voice)
+        found = find_voice(request.voice, folder, card.name)
+        if found.note:
+            _note(request, found.note)
+        return found.voice
+    path = _existing(request.voice)
+    return read_voice(path) if is_voice_file(request.voice) else path
 
 
 def known_voices(folder: Path, cast: Mapping[str, str]) -> list[str]:
-    """List the voices that a dialogue may use: those of the model, and the files of the cast."""
+    """List the voices that a dialogue may use: own ones, the model's, and files of the cast."""
     files = [voice for voice in cast.values() if is_file_name(voice)]
     for voice in files:
-        _check_voice_file(voice)
-    return [*voice_names(folder), *files]
+        _existing(voice)
+    return [*dict.fromkeys([*Store().names(), *voice_names(folder)]), *files]
 
 
-def _check_voice_file(voice: str) -> None:
-    if not Path(voice).exists():
+def _existing(voice: str) -> Path:
+    path = Path(voice).expanduser()
+    if not path.exists():
         raise VoiceError(f'There is no recording or voice file "{voice}".')
+    return path
 
 
 def _with_target(request: Request) -> Request:
@@ -358,15 +365,11 @@ def _raise_shortfalls(problems: list[str]) -> None:
         raise LimitError(f"Finished, but {len(problems)} things fell short.")
 
 
-def play_voice(model: str, name: str, *, output: str, force: bool) -> None:
-    """Let a voice be heard: the recordings that it was made from."""
-    source = hub.parse(model)
-    folder = hub.locate(source, offline=True)
-    find_voice(folder, hub.card(source, folder).name, name)
+def play_audio(audio: Callable[[], Audio], *, output: str, force: bool) -> Audio:
+    """Let something be heard, or write it to a file; made only once there is a place for it."""
     request = _with_target(Request(output=output, force=force, play=not output))
-    from fishtts.tts import TTS
-
-    audio = TTS(model, device="cpu", offline=True).play_voice(name)
+    made = audio()
     with ExitStack() as stack:
-        for writer in _open_writers(request, audio.sample_rate):
-            stack.enter_context(writer).write(audio.samples)
+        for writer in _open_writers(request, made.sample_rate):
+            stack.enter_context(writer).write(made.samples)
+    return made

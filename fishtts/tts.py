@@ -14,10 +14,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fishtts import hub
+from fishtts import hub, model_folder
 from fishtts.audio.tempo import check_speed
+from fishtts.cloning.reencode import voice_for
 from fishtts.cloning.reference_audio import encode_reference, read_reference
-from fishtts.cloning.voice_file import read_voice
+from fishtts.cloning.store import find_voice
+from fishtts.cloning.voice_file import is_voice_file, read_voice
 from fishtts.codec import Codec, load_codec
 from fishtts.config import (
     DEFAULT_ENGINE,
@@ -28,8 +30,8 @@ from fishtts.config import (
 )
 from fishtts.engine.engine import Engine, Metrics
 from fishtts.engine.runner import Runner
-from fishtts.errors import DeviceError, FishTTSError, ModelError, UsageError
-from fishtts.model_folder import find_voice, is_file_name, voice_names
+from fishtts.errors import DeviceError, FishTTSError, UsageError
+from fishtts.model_folder import is_file_name, voice_names
 from fishtts.models import LoadedModel, load_model
 from fishtts.plan import Plan, make_plan
 from fishtts.reading import Reading
@@ -173,12 +175,11 @@ class TTS:
 
         Raises: ``VoiceError`` for a name that the model does not have.
         """
-        return read_voice(find_voice(self._folder, self.card.name, name))
+        return find_voice(name, self._folder, self.card.name).voice
 
     def play_voice(self, name: str) -> Audio:
         """Decode the recordings that a voice was made from."""
-        voice = self.voice(name)
-        self._check_codec(voice)
+        voice = voice_for(self.voice(name), self.codec)
         codes = np.concatenate([reference.codes for reference in voice.references], axis=1)
         with torch.inference_mode():
             samples = self.codec.decode(torch.from_numpy(codes)).float().cpu().numpy()
@@ -370,17 +371,17 @@ class TTS:
         """Turn what a caller names into a voice, with notes; without one, the model's default."""
         notes: list[str] = []
         if voice is None:
-            voice = self.card.default_voice or Voice("", ())
+            voice = self._default_voice()
         if isinstance(voice, str):
             voice = Path(voice) if is_file_name(voice) else self.voice(voice)
-        if isinstance(voice, Path) and voice.suffix == ".safetensors":
+        if isinstance(voice, Path) and is_voice_file(voice.name):
             voice = read_voice(voice)
         if isinstance(voice, Voice):
             if ref_text:
                 raise UsageError(
                     "A transcript goes with a recording; a voice has its words already."
                 )
-            self._check_codec(voice)
+            voice = voice_for(voice, self.codec)
         elif isinstance(voice, Audio):
             reference = encode_reference(voice, self.codec, text=ref_text)
             voice = Voice("recording", (reference,))
@@ -399,13 +400,12 @@ class TTS:
                 hint="Write it down: --ref-text 'the words'",
             )
 
-    def _check_codec(self, voice: Voice) -> None:
-        fits = all(r.codes.shape[0] == self.codec.num_codebooks for r in voice.references)
-        if not fits or voice.codec not in ("", self.codec.identity):
-            raise ModelError(
-                f'The voice "{voice.name}" was made for another model than {self.card.name}.',
-                hint="Use the recording that it was made from.",
-            )
+    def _default_voice(self) -> Voice:
+        """Read the model's own default voice, whatever the user's own are called."""
+        name = self.card.default_voice
+        if not name:
+            return Voice("", ())
+        return read_voice(model_folder.find_voice(self._folder, self.card.name, name))
 
 
 def resolve(config: EngineConfig) -> EngineConfig:

@@ -23,6 +23,7 @@ from fishtts.errors import (
     VoiceError,
 )
 from fishtts.tts import Line
+from fishtts.types import Reference
 from tests.fakes import CountingCodec, clean_env, tiny_model, tiny_voice
 
 CARD = {"name": "tiny", "needs_transcript": False, "default_voice": "mira", "unit_chars": 60}
@@ -160,6 +161,19 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(error):
         tts.say("Words.", **options)  # type: ignore[arg-type]
+
+
+def test_a_voice_with_its_clip_speaks_through_another_codec(
+    tts: TTS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fishtts.cloning.reencode.cache_folder", lambda: tmp_path)
+    noise = np.random.default_rng(3).normal(size=24000 * 2).astype(np.float32) * 0.1
+    foreign = Reference(np.zeros((8, 40), np.int64), "Words of hers.")
+    stranger = Voice("s", (foreign,), codec="another", clips=(Audio(noise, 24000),))
+    speech = tts.say("One stands here.", voice=stranger, retries=0)
+    assert speech.report.voice == "s"
+    assert speech.samples.size
+    assert len(list(tmp_path.iterdir())) == 1, "it is encoded once and kept"
 
 
 def test_models_and_devices_that_are_not_there(tmp_path: Path) -> None:

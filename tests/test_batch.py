@@ -8,13 +8,17 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import soundfile
 
-from tests.fakes import clean_env, run_fishtts, run_process, tiny_model
+from fishtts.cloning.store import Store
+from fishtts.cloning.voice_file import write_voice
+from tests.cloning.voices import full_voice
+from tests.fakes import clean_env, run_fishtts, run_process, tiny_model, tiny_voice
 from tests.jobs.stand_ins import check_manifest, model_folder, records
 
 QUICK = ("--max-frames", "6", "--retries", "0")
@@ -235,3 +239,27 @@ def test_planning_a_batch_loads_no_torch(hollow: Path, tmp_path: Path) -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=clean_env(), capture_output=True)
+
+
+def test_ones_own_voices_speak_lines_and_the_default_stays_the_models(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a voice of another model: its clip is encoded anew."""
+    monkeypatch.setenv("FISHTTS_VOICES", str(tmp_path / "voices"))
+    store = Store()
+    store.add(replace(full_voice(), name="zoe"))
+    store.add(tiny_voice("anna"), "mira")  # the name of the model's default voice
+    write_voice(tiny_voice("mira"), tmp_path / "default.fishvoice")
+    default = str(tmp_path / "default.fishvoice")
+    rows = (("a", ""), ("b", "zoe"), ("c", "mira"), ("d", "otto"), ("e", default))
+    lines = [
+        json.dumps({"id": i, "text": "Twice.", "voice": voice, "seed": 1}) for i, voice in rows
+    ]
+    (tmp_path / "s.jsonl").write_text("\n".join(lines))
+    out = tmp_path / "out"
+    result = run_fishtts("batch", tmp_path / "s.jsonl", "-m", tiny, "-o", out, *QUICK)
+    assert result.returncode in (0, 3), result.stderr.decode()
+    assert "your own voice" in result.stderr.decode()
+    said = {i: soundfile.read(out / f"{i}.wav", dtype="int16")[0].tobytes() for i in "abcde"}
+    assert said["a"] == said["e"]
+    assert len(set(said.values())) == 4

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fishtts import model_folder
 from fishtts.audio.read import read_audio
+from fishtts.cloning.reencode import voice_for
 from fishtts.cloning.reference_audio import check_recording, encode_reference
-from fishtts.cloning.voice_file import read_voice
+from fishtts.cloning.store import find_voice
+from fishtts.cloning.voice_file import is_voice_file, read_voice
 from fishtts.errors import UsageError, VoiceError
-from fishtts.model_folder import find_voice, is_file_name
+from fishtts.model_folder import is_file_name
 from fishtts.types import Audio, Card, Voice
 
 if TYPE_CHECKING:
     from fishtts.codec import Codec
-
-_VOICE_FILES = (".safetensors", ".fishvoice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,11 @@ class LoadedVoice:
     notes: tuple[str, ...] = ()
 
     def encoded(self, codec: Codec) -> Voice | None:
-        """Turn a recording into what a model imitates; a voice is one already."""
-        if not isinstance(self.source, Audio):
-            return self.source
+        """Turn a recording, or a voice of another codec, into what a model imitates."""
+        if self.source is None:
+            return None
+        if isinstance(self.source, Voice):
+            return voice_for(self.source, codec)
         reference = encode_reference(self.source, codec, text=self.ref_text)
         return Voice(Path(self.name).stem, (reference,))
 
@@ -56,30 +59,35 @@ class VoiceLoader:
         self._loaded: dict[str, LoadedVoice] = {}
 
     def load(self, name: str) -> LoadedVoice:
-        """Get a voice; the empty name is the model's default.
+        """Get a voice; the empty name is the model's default, whatever one's own are called.
 
         Raises: ``VoiceError`` for one that is not there, ``AudioError``, ``ModelError`` for a file
         that cannot be used.
         """
-        name = name or self._card.default_voice
         if name not in self._loaded:
-            self._loaded[name] = self._read(name)
+            self._loaded[name] = self._read(name) if name else self._default()
         return self._loaded[name]
 
     def all(self) -> list[LoadedVoice]:
         """List what was loaded."""
         return list(self._loaded.values())
 
-    def _read(self, name: str) -> LoadedVoice:
+    def _default(self) -> LoadedVoice:
+        name = self._card.default_voice
         if not name:
             return LoadedVoice("", "none")
+        voice = read_voice(model_folder.find_voice(self._folder, self._card.name, name))
+        return LoadedVoice(name, voice_identity(voice), voice)
+
+    def _read(self, name: str) -> LoadedVoice:
         if not is_file_name(name):
-            voice = read_voice(find_voice(self._folder, self._card.name, name))
-            return LoadedVoice(name, voice_identity(voice), voice)
+            found = find_voice(name, self._folder, self._card.name)
+            notes = (found.note,) if found.note else ()
+            return LoadedVoice(name, voice_identity(found.voice), found.voice, notes=notes)
         path = Path(name).expanduser()
         if not path.exists():
             raise VoiceError(f'There is no recording or voice file "{name}".')
-        if path.suffix in _VOICE_FILES:
+        if is_voice_file(path.name):
             voice = read_voice(path)
             return LoadedVoice(name, voice_identity(voice), voice)
         return self._recording(name, path)
