@@ -8,12 +8,15 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fishtts.cloning.voice_file import write_voice
 from fishtts.errors import LimitError, ModelError, OutputError, UsageError
+from fishtts.types import Voice
 from tests.fakes import tiny_voice
 from tests.jobs.stand_ins import StandIn, check_manifest, model_folder, records, run
 
@@ -263,6 +266,32 @@ def test_a_manifest_of_a_later_version_is_refused(model: Path, script: Path, out
         run(model, script, out)
     assert int(refused.value.exit_code) == 4
     assert manifest.read_text() == text
+
+
+def test_a_recording_is_encoded_once_and_known_by_its_sound(
+    model: Path, script: Path, tmp_path: Path
+) -> None:
+    sound = 0.1 * np.random.default_rng(5).standard_normal(16000 * 7)
+    soundfile.write(tmp_path / "me.wav", sound, 16000)
+    out = tmp_path / "out"
+    speaker = run(model, script, out, voice=str(tmp_path / "me.wav"))
+    voices = {id(line.voice) for line in speaker.spoken}
+    assert len(voices) == 1
+    assert isinstance(speaker.spoken[0].voice, Voice)
+    renamed = (tmp_path / "me.wav").rename(tmp_path / "you.wav")
+    assert run(model, script, out, voice=str(renamed)).spoken == []
+    soundfile.write(renamed, sound[::-1], 16000)
+    with pytest.raises(UsageError, match="6 lines"):
+        run(model, script, out, voice=str(renamed))
+
+
+def test_who_speaks_within_a_line_is_part_of_it(model: Path, tmp_path: Path) -> None:
+    script, out = tmp_path / "play.txt", tmp_path / "out"
+    script.write_text("TOM: Who is there? [voice:otto] It is me.\nTOM: Come in.\n")
+    run(model, script, out, cast=("TOM=mira",))
+    assert run(model, script, out, cast=("TOM=mira",)).spoken == []
+    with pytest.raises(UsageError, match="2 lines"):
+        run(model, script, out, cast=("TOM=otto",))
 
 
 scripts = st.lists(
