@@ -27,6 +27,7 @@ from fishtts.config import (
 )
 from fishtts.errors import FishTTSError, OutputError, StoppedError, UsageError
 from fishtts.jobs import speeds
+from fishtts.jobs.drift import Drift
 from fishtts.jobs.dry_run import print_plan
 from fishtts.jobs.folder import Permissions, open_folder
 from fishtts.jobs.join import is_ours
@@ -338,6 +339,7 @@ class _Tools:
         recogniser: Recogniser | None,
     ) -> None:
         self.progress = progress
+        self.drift = Drift()
         self._speaker = speaker
         self._request = request
         self._planner = planner
@@ -352,6 +354,7 @@ class _Tools:
             for remark in voice.notes:
                 self.progress.note(remark)
             voices[identity] = voice.encoded(tts.codec)
+            self.drift.learn(identity, voices[identity], tts.codec)
         self.progress.watch(lambda: tts.metrics.rows_a_step / tts.max_batch)
         return tts.lines, voices
 

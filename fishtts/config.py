@@ -31,6 +31,10 @@ MAX_SPEED = 2.0
 MAX_PAUSE_S = 60.0
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+"""What activations, and weights that are not quantised, may be."""
+
+WEIGHT_FORMATS = ("bsfp8", "mxfp8", "w8a16")
+"""FP8 formats of weights; ``fishtts/models/quantized.py`` says what they are."""
 
 
 @dataclass(frozen=True, slots=True)

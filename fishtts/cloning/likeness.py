@@ -1,4 +1,4 @@
-"""How much speech sounds like a voice: what a drift alarm listens to.
+"""How a voice sounds, and how much speech sounds like it: what a drift alarm listens to.
 
 Knows nothing of lines, and not from when on a difference matters: ``SAME_SPEAKER`` of the speaker
 encoder tells one person from another.
@@ -6,10 +6,35 @@ encoder tells one person from another.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from fishtts.cloning.speaker_encoder import Embedding, embed
-from fishtts.types import Samples
+from fishtts.cloning.speaker_encoder import Embedding, embed, identity
+from fishtts.types import Samples, Voice
+
+if TYPE_CHECKING:
+    from fishtts.codec import Codec
+
+
+def describe(voice: Voice, codec: Codec) -> Embedding | None:
+    """Say who speaks in a voice: as its file has it, else from its clips, else from what its codes
+    sound like. ``None`` where there is no sound to know a speaker by."""
+    if voice.embedding is not None and voice.encoder == identity():
+        return voice.embedding
+    if voice.clips:
+        samples = np.concatenate([clip.samples for clip in voice.clips])
+        sample_rate = voice.clips[0].sample_rate
+    else:
+        import torch
+
+        codes = np.concatenate([reference.codes for reference in voice.references], axis=1)
+        samples = codec.decode(torch.from_numpy(codes)).float().cpu().numpy()
+        sample_rate = codec.sample_rate
+    try:
+        return embed(samples, sample_rate)
+    except ValueError:
+        return None
 
 
 def likeness(samples: Samples, sample_rate: int, embedding: Embedding) -> float:

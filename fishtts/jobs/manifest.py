@@ -33,7 +33,8 @@ class Record:
     earlier work that this one stands in for. ``seconds`` are samples divided by ``sample_rate``;
     ``start_s`` is where the line begins in a joined file. ``retries`` are the further tries that
     the worst part of it had. ``again`` counts how often it was asked
-    for anew, ``wer`` is the share of words that a recogniser heard wrongly.
+    for anew, ``wer`` is the share of words that a recogniser heard wrongly, ``likeness`` how like
+    its voice a line of 2 s or more is, from 0 to 1.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Record:
     heading: str = ""
     start_s: float | None = None
     wer: float | None = None
+    likeness: float | None = None
     missed: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     error: str = ""
@@ -78,6 +80,7 @@ _LEFT_OUT_WHERE: dict[str, Any] = {
     "heading": "",
     "start_s": None,
     "wer": None,
+    "likeness": None,
     "missed": (),
     "error": "",
     "also": (),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from fishtts.errors import AudioError, FishTTSError, ModelError, ScriptError, UsageError, VoiceError
+from fishtts.jobs.drift import Drift
 from fishtts.jobs.folder import RunFolder
 from fishtts.jobs.manifest import EndReason, Record
 from fishtts.jobs.plan import Job, Planner, next_seed
@@ -82,6 +83,7 @@ class Run:
     reporter: Reporter
     stopping: Stopping
     verifier: Verifier | None = None
+    drift: Drift = field(default_factory=Drift)
     records: dict[str, Record] = field(default_factory=dict)
     """What became of each job of this run, by key."""
 
@@ -141,6 +143,7 @@ class Run:
         attempt = self._flying.pop(spoken.key)
         if spoken.speech is not None:
             record = self._record(attempt, spoken.speech)
+            record = self._compared(attempt.job, record, spoken.speech)
             self._judge(attempt, _Made(record, spoken.speech.samples))
         elif spoken.error is not None:
             self._fail(attempt, spoken.error)
@@ -154,9 +157,17 @@ class Run:
             record = replace(made.record, wer=round(heard.wer, 4), missed=heard.missed)
             if not passes:
                 record = replace(record, status="fell_short", stop_reason="retry_exhausted")
+            made = replace(made, record=record)
+        alarm = self.drift.alarm(attempt.job, made.record.likeness)
+        if alarm:
+            record = replace(made.record, warnings=(*made.record.warnings, alarm))
+            if self.verifier is not None:
+                record = replace(record, status="fell_short", stop_reason="retry_exhausted")
+                passes = False
+            made = replace(made, record=record)
+        if made.is_saved:
             # What is on the disk need not be held while the line is tried again.
-            samples = made.samples[:0] if made.is_saved else made.samples
-            made = replace(made, record=record, samples=samples)
+            made = replace(made, samples=made.samples[:0])
         if attempt.best is None or made.badness < attempt.best.badness:
             attempt.best = made
         if passes or attempt.number >= self.options.retries:
@@ -202,6 +213,11 @@ class Run:
     def _done(self, job: Job, record: Record, *, is_new: bool) -> None:
         self.records[job.key] = record
         self.reporter.line(job, record, is_new=is_new)
+
+    def _compared(self, job: Job, record: Record, speech: Speech) -> Record:
+        """Say how like its voice a line is."""
+        found = self.drift.likeness(job, speech.samples, speech.sample_rate)
+        return replace(record, likeness=found)
 
     def _record(self, attempt: _Attempt, speech: Speech) -> Record:
         job, report = attempt.job, speech.report

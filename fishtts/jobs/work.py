@@ -18,6 +18,7 @@ import numpy as np
 
 from fishtts.errors import LimitError, UsageError
 from fishtts.jobs import join
+from fishtts.jobs.drift import Drift
 from fishtts.jobs.folder import (
     Ledger,
     Permissions,
@@ -73,6 +74,8 @@ class Tools(Protocol):
 
     def speaker(self, jobs: Sequence[Job]) -> tuple[Speak, dict[str, Voice | None]]: ...
     def verifier(self) -> Verifier | None: ...
+    @property
+    def drift(self) -> Drift: ...
 
 
 class Work:
@@ -147,6 +150,7 @@ class Work:
             reporter=self._progress,
             stopping=self._stopping,
             verifier=tools.verifier(),
+            drift=tools.drift,
             records=self._records,
         )
         if unheard:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MAX_TILES = 4096
-"""Tiles of one split product: a split is for products with fewer tiles than the GPU has room for."""
+MAX_TILES = 1024
+"""Tiles of a split product that are in the making at a time: with 64x64 sums, 16 MB a split."""
 _MAX_STREAMS = 256
 
 _counters: dict[torch.device, Tensor] = {}
@@ -69,5 +69,8 @@ def counters(device: torch.device) -> Tensor:
 
 def launch_options(use_pdl: bool) -> dict[str, Any]:
     """Options of a launch. With ``use_pdl`` (programmatic dependent launch) a kernel may start
-    before the one before it has ended; it waits itself before it reads."""
-    return {"launch_pdl": True} if use_pdl else {}
+    before the one before it has ended; it waits itself before it reads.
+
+    A product and a sum may become one instruction: Triton's default, which it announced to change.
+    """
+    return {"enable_fp_fusion": True, **({"launch_pdl": True} if use_pdl else {})}

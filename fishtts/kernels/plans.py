@@ -4,8 +4,9 @@ Owns pure functions of integers, so that a table can be tested without a GPU and
 an entry. Knows no tensors; imports no torch.
 
 Words: a product is M tokens x N weight rows over K columns. The roles of the matrix unit's operands
-are swapped: a tile has ``block_n`` weight rows (64 is what a Hopper warpgroup takes) and ``block_m``
-tokens (as few as 16), so that few tokens waste nothing. A split takes part of the columns.
+are swapped: a tile has ``block_n`` weight rows (64 is what a Hopper warpgroup takes) and
+``block_m`` tokens (as few as 16), so that few tokens waste nothing. A split takes part of the
+columns.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from dataclasses import dataclass
 
 BLOCK_K = 128
 MAX_SPLITS = 16
+USE_PDL = False
+"""Whether kernels start before the one before them has ended. Off until it is measured."""
+
 _RESERVED_BYTES = 2048
 """Shared memory for barriers and scales beside the stages."""
 
@@ -27,7 +31,8 @@ _REDUCE_BLOCKS = 0.5
 class Plan:
     """One way to run a product.
 
-    ``use_tma`` reads weights through tensor descriptors; ``use_pdl`` starts before the kernel
+    ``use_tma`` reads weights through tensor descriptors, ``use_token_tma`` tokens too: then one
+    barrier a stage waits for both, and no thread copies. ``use_pdl`` starts before the kernel
     before it has ended and fetches ``prefetch_blocks`` column blocks of weights meanwhile.
     """
 
@@ -37,7 +42,8 @@ class Plan:
     num_stages: int
     num_warps: int = 4
     use_tma: bool = True
-    use_pdl: bool = False
+    use_token_tma: bool = True
+    use_pdl: bool = USE_PDL
     prefetch_blocks: int = 4
 
 
@@ -71,9 +77,10 @@ def plan_product(
     """
     tokens = 64 if deterministic else num_tokens
     block_m = _token_tile(tokens)
-    block_n = 128 if tokens > 64 and num_rows >= 64 * gpu.num_processors else 64
+    is_wide = tokens > 64 and num_rows >= 64 * gpu.num_processors
+    block_n = 128 if is_wide or block_m == 128 else 64
     stage_bytes = BLOCK_K * (block_n + block_m * token_bytes)
-    num_stages = min(6, (gpu.shared_bytes - _RESERVED_BYTES) // stage_bytes)
+    num_stages = stages_that_fit(block_n, block_m, token_bytes, gpu.shared_bytes)
     resident = max(1, min(4, gpu.processor_bytes // (num_stages * stage_bytes + _RESERVED_BYTES)))
     num_tiles = -(-num_rows // block_n) * (1 if deterministic else -(-tokens // block_m))
     splits = _splits(num_tiles, num_columns // BLOCK_K, gpu.num_processors * resident)
@@ -82,23 +89,31 @@ def plan_product(
         block_m,
         splits,
         num_stages,
-        num_warps=8 if block_n * block_m > 64 * 128 else 4,
+        num_warps=8 if block_n > 64 else 4,
         use_tma=gpu.has_tma,
+        use_token_tma=gpu.has_tma,
     )
 
 
+def stages_that_fit(block_n: int, block_m: int, token_bytes: int, shared_bytes: int) -> int:
+    """How many column blocks may be on their way: six, or as many as there is room for."""
+    stage_bytes = BLOCK_K * (block_n + block_m * token_bytes)
+    return min(6, (shared_bytes - _RESERVED_BYTES) // stage_bytes)
+
+
 def _token_tile(num_tokens: int) -> int:
-    """Tokens in a tile: Triton's FP8 product on Hopper starts at 16."""
+    """Tokens in a tile: Triton's FP8 product on Hopper starts at 16. Up to 128 tokens weights are
+    read twice at most; beyond, arithmetic counts more than bytes."""
     for tile in (16, 32):
         if num_tokens <= tile:
             return tile
-    return 64
+    return 64 if num_tokens <= 128 else 128
 
 
 def _splits(num_tiles: int, num_blocks: int, slots: int) -> int:
     """Parts of the columns, so that every slot of the GPU has work, for the least estimated time.
 
-    A product with more tiles than slots is not split, so that the counters of the tiles are few.
+    A product with more tiles than slots is not split.
     """
     if num_tiles >= slots:
         return 1

@@ -12,8 +12,10 @@ import triton.language as tl
 from torch import Tensor
 
 from fishtts.kernels.launch import launch_options
-from fishtts.kernels.reference import FP8, GROUP, MX_GROUP, check_columns
+from fishtts.kernels.plans import USE_PDL
+from fishtts.kernels.reference import FP8, GROUP, MIN_AMAX, MX_GROUP, check_columns
 
+_MIN_AMAX = tl.constexpr(MIN_AMAX)
 _GROUPS_PER_PROGRAM = 4
 """Groups of 128 columns to a program: at one row, S2's 2,560 columns still feed five programs, and
 a thread of four warps reads eight bytes of bf16."""
@@ -23,9 +25,7 @@ a thread of four warps reads eight bytes of bf16."""
 def float_scale(amax, POWER_OF_TWO: tl.constexpr):
     """The scale of groups by their largest finite value: amax / 448, or the power of two above."""
     # A true division: the default one is an approximation on a GPU.
-    scale = tl.div_rn(
-        tl.maximum(amax, 1.262177448353619e-29), tl.full(amax.shape, 448.0, tl.float32)
-    )
+    scale = tl.div_rn(tl.maximum(amax, _MIN_AMAX), tl.full(amax.shape, 448.0, tl.float32))
     if POWER_OF_TWO:
         bits = (scale.to(tl.int32, bitcast=True) + 0x7FFFFF) & 0x7F800000
         scale = bits.to(tl.float32, bitcast=True)
@@ -38,7 +38,7 @@ def mx_exponent(amax, ROUND_UP: tl.constexpr):
     if ROUND_UP:
         return float_scale(amax, True).to(tl.int32, bitcast=True) >> 23
     else:
-        return (tl.maximum(amax, 1.262177448353619e-29).to(tl.int32, bitcast=True) >> 23) - 8
+        return (tl.maximum(amax, _MIN_AMAX).to(tl.int32, bitcast=True) >> 23) - 8
 
 
 @triton.jit
@@ -87,7 +87,13 @@ def _store_1x32(
 
 
 @triton.jit
-def _quantize_kernel(
+def silu_mul_pairs(gate, up):
+    """silu(gate) * up."""
+    return gate / (1.0 + tl.exp(-gate)) * up
+
+
+@triton.jit
+def quantize_kernel(
     x_ptr,
     codes_ptr,
     scale_ptr,
@@ -100,22 +106,20 @@ def _quantize_kernel(
     ROUND_UP: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """One row, ``GROUPS`` groups of it: x [rows, columns], or gate and up side by side."""
+    """One row, ``GROUPS`` groups of it: x [rows, columns], or gate and up in turn."""
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     row = tl.program_id(0)
     groups = tl.program_id(1) * GROUPS + tl.arange(0, GROUPS)
-    columns = groups[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
     mask = (groups < num_groups)[:, None]
+    width: tl.constexpr = 2 * GROUP if SWIGLU else GROUP
+    columns = groups[:, None] * width + tl.arange(0, width)[None, :]
+    start = x_ptr + row.to(tl.int64) * num_groups * width
+    x = tl.load(start + columns, mask=mask, other=0.0).to(tl.float32)
     if SWIGLU:
-        start = x_ptr + row.to(tl.int64) * (2 * num_groups * GROUP)
-        gate = tl.load(start + columns, mask=mask, other=0.0).to(tl.float32)
-        up = tl.load(start + num_groups * GROUP + columns, mask=mask, other=0.0).to(tl.float32)
-        x = gate / (1.0 + tl.exp(-gate)) * up
-    else:
-        start = x_ptr + row.to(tl.int64) * (num_groups * GROUP)
-        x = tl.load(start + columns, mask=mask, other=0.0).to(tl.float32)
+        gate, up = tl.split(tl.reshape(x, (GROUPS, GROUP, 2)))
+        x = silu_mul_pairs(gate, up)
     if GROUP == 128:
         _store_1x128(x, codes_ptr, scale_ptr, row, groups, num_rows, num_groups, POWER_OF_TWO)
     else:
@@ -123,7 +127,24 @@ def _quantize_kernel(
 
 
 @triton.jit
-def _quantize_blocks_kernel(
+def silu_mul_kernel(x_ptr, out_ptr, num_columns, BLOCK: tl.constexpr, PDL: tl.constexpr):
+    """``BLOCK`` columns of one row."""
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = columns < num_columns
+    pairs = tl.program_id(1) * (2 * BLOCK) + tl.arange(0, 2 * BLOCK)
+    at = x_ptr + row * (2 * num_columns) + pairs
+    x = tl.load(at, mask=pairs < 2 * num_columns, other=0.0).to(tl.float32)
+    gate, up = tl.split(tl.reshape(x, (BLOCK, 2)))
+    hidden = silu_mul_pairs(gate, up)
+    tl.store(out_ptr + row * num_columns + columns, hidden.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def quantize_blocks_kernel(
     x_ptr, codes_ptr, scale_ptr, num_rows, num_columns, POWER_OF_TWO: tl.constexpr
 ):
     """One block of 128 rows and 128 columns."""
@@ -150,9 +171,18 @@ def _empty_scale(x: Tensor, num_columns: int, group: int) -> Tensor:
     return torch.empty(shape, dtype=torch.uint8, device=x.device)
 
 
-def _quantize(
-    x: Tensor, group: int, *, swiglu: bool, power_of_two: bool, rounding: str, use_pdl: bool
+def run_quantize(
+    x: Tensor,
+    group: int,
+    *,
+    swiglu: bool = False,
+    power_of_two: bool = False,
+    rounding: str = "up",
+    use_pdl: bool = USE_PDL,
 ) -> tuple[Tensor, Tensor]:
+    """Quantise groups of 128 or 32 columns, with or without SwiGLU before, with or without PDL."""
+    if group not in (GROUP, MX_GROUP):
+        raise ValueError(f"The group is {group}; it must be {GROUP} or {MX_GROUP}.")
     if rounding not in ("up", "down"):
         raise ValueError(f'The rounding is "{rounding}"; it must be "up" or "down".')
     num_rows, num_columns = x.shape[0], x.shape[1] // (2 if swiglu else 1)
@@ -160,7 +190,7 @@ def _quantize(
     scale = _empty_scale(x, num_columns, group)
     num_groups = num_columns // group
     groups = _GROUPS_PER_PROGRAM * GROUP // group
-    _quantize_kernel[(num_rows, triton.cdiv(num_groups, groups))](
+    quantize_kernel[(num_rows, triton.cdiv(num_groups, groups))](
         x.contiguous(),
         codes,
         scale,
@@ -177,41 +207,41 @@ def _quantize(
     return codes, scale
 
 
-def quantize_1x128(
-    x: Tensor, *, power_of_two: bool = False, use_pdl: bool = False
-) -> tuple[Tensor, Tensor]:
+def quantize_1x128(x: Tensor, *, power_of_two: bool = False) -> tuple[Tensor, Tensor]:
     """See ``reference.quantize_1x128``."""
     check_columns("x", x)
-    return _quantize(
-        x, GROUP, swiglu=False, power_of_two=power_of_two, rounding="up", use_pdl=use_pdl
-    )
+    return run_quantize(x, GROUP, power_of_two=power_of_two)
 
 
-def quantize_1x32(
-    x: Tensor, *, rounding: str = "up", use_pdl: bool = False
-) -> tuple[Tensor, Tensor]:
+def quantize_1x32(x: Tensor, *, rounding: str = "up") -> tuple[Tensor, Tensor]:
     """See ``reference.quantize_1x32``."""
     check_columns("x", x)
-    return _quantize(
-        x, MX_GROUP, swiglu=False, power_of_two=False, rounding=rounding, use_pdl=use_pdl
+    return run_quantize(x, MX_GROUP, rounding=rounding)
+
+
+def run_silu_mul(gate_up: Tensor, *, use_pdl: bool = USE_PDL) -> Tensor:
+    """SwiGLU with or without PDL."""
+    check_columns("gate_up", gate_up, 2 * GROUP)
+    num_rows, num_columns = gate_up.shape[0], gate_up.shape[1] // 2
+    out = torch.empty((num_rows, num_columns), dtype=gate_up.dtype, device=gate_up.device)
+    block = _GROUPS_PER_PROGRAM * GROUP
+    silu_mul_kernel[(num_rows, triton.cdiv(num_columns, block))](
+        gate_up.contiguous(), out, num_columns, BLOCK=block, PDL=use_pdl, **launch_options(use_pdl)
     )
+    return out
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """See ``reference.silu_mul``."""
+    return run_silu_mul(gate_up)
 
 
 def silu_mul_quantize(
-    gate_up: Tensor,
-    *,
-    group: int = GROUP,
-    power_of_two: bool = False,
-    rounding: str = "up",
-    use_pdl: bool = False,
+    gate_up: Tensor, *, group: int = GROUP, power_of_two: bool = False, rounding: str = "up"
 ) -> tuple[Tensor, Tensor]:
     """See ``reference.silu_mul_quantize``. What lies between is never written."""
     check_columns("gate_up", gate_up, 2 * GROUP)
-    if group not in (GROUP, MX_GROUP):
-        raise ValueError(f"The group is {group}; it must be {GROUP} or {MX_GROUP}.")
-    return _quantize(
-        gate_up, group, swiglu=True, power_of_two=power_of_two, rounding=rounding, use_pdl=use_pdl
-    )
+    return run_quantize(gate_up, group, swiglu=True, power_of_two=power_of_two, rounding=rounding)
 
 
 def quantize_128x128(weight: Tensor, *, power_of_two: bool = False) -> tuple[Tensor, Tensor]:
@@ -221,7 +251,7 @@ def quantize_128x128(weight: Tensor, *, power_of_two: bool = False) -> tuple[Ten
     grid = (triton.cdiv(num_rows, GROUP), num_columns // GROUP)
     codes = torch.empty((num_rows, num_columns), dtype=FP8, device=weight.device)
     scale = torch.empty(grid, dtype=torch.float32, device=weight.device)
-    _quantize_blocks_kernel[grid](
+    quantize_blocks_kernel[grid](
         weight.contiguous(),
         codes,
         scale,
@@ -229,5 +259,6 @@ def quantize_128x128(weight: Tensor, *, power_of_two: bool = False) -> tuple[Ten
         num_columns,
         POWER_OF_TWO=power_of_two,
         num_warps=8,
+        **launch_options(False),
     )
     return codes, scale

@@ -5,13 +5,14 @@ Owns nothing but the list. Imports Triton: only where it is installed.
 
 from __future__ import annotations
 
-from fishtts.kernels.bsgemm import bsgemm, w8a16_linear
+from fishtts.kernels.bsgemm import bsgemm, w8a16_linear, w8a16_swiglu
 from fishtts.kernels.mxfp8 import mxfp8_linear
 from fishtts.kernels.prev_tokens_triton import prev_tokens_shift_
 from fishtts.kernels.quantize import (
     quantize_1x32,
     quantize_1x128,
     quantize_128x128,
+    silu_mul,
     silu_mul_quantize,
 )
 
@@ -22,6 +23,8 @@ __all__ = [
     "quantize_1x32",
     "quantize_1x128",
     "quantize_128x128",
+    "silu_mul",
     "silu_mul_quantize",
     "w8a16_linear",
+    "w8a16_swiglu",
 ]
