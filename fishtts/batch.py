@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from fishtts import hub
 from fishtts.asr.recogniser import Recogniser, Whisper, check_installed
 from fishtts.audio.tempo import check_speed
-from fishtts.audio.write import choose_format
+from fishtts.audio.write import FORMATS, choose_format
 from fishtts.config import (
     DEFAULT_ASR_MODEL,
     DEFAULT_ENGINE,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from fishtts.tts import TTS, Line, SpokenLine
 
 _LINE_FORMATS = ("wav", "flac", "mp3", "ogg", "opus")
+_SUFFIXES = {suffix for name in _LINE_FORMATS for suffix in FORMATS[name].suffixes}
 _MAX_NOTES = 20
 _NICENESS = 15
 _GENTLE_BATCH = 8
@@ -200,6 +201,11 @@ def _place(request: Request) -> _Place:
     is_file = bool(path.suffix) and not output.endswith(("/", os.sep)) and not path.is_dir()
     if not is_file:
         return _Place(path, _line_format(request.format or "wav"))
+    if path.suffix.lower() not in _SUFFIXES:
+        raise OutputError(
+            f'The name "{output}" ends in {path.suffix}, which is no format that can be written.',
+            hint=f"It writes {', '.join(_LINE_FORMATS)}; a folder's name may end in /.",
+        )
     choose_format(output, request.format or None)
     return _Place(path.with_name(f"{path.stem}.parts"), "wav", joined=path)
 

@@ -199,6 +199,8 @@ def test_a_dialogue_is_spoken_by_its_cast(hollow: Path, tmp_path: Path) -> None:
         (("-o", "out", "--takes", "0"), "takes"),
         (("-o", "out", "--format", "raw"), "raw"),
         (("-o", "book.m4b"), ".m4b"),
+        (("-o", "lines.v2"), "a folder's name may end in /"),
+        (("-o", "book.raw"), ".raw"),
         (("-o", "no/such/book.wav"), "does not exist"),
         (("-o", "out", "-v", "nobody"), '"nobody"'),
         (("-o", "out", "--only", "L0099"), "L0099"),

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class Ledger:
         self._by_key: dict[str, list[Record]] = defaultdict(list)
         self._by_id: dict[str, list[Record]] = defaultdict(list)
         self._hashes: dict[str, str] = {}
+        self._files = {record.file for record in history.records}
         for record in history.records:
             self._remember(record)
 
@@ -60,6 +61,12 @@ class Ledger:
     def is_whole(self, record: Record) -> bool:
         """Tell whether a record's file is there as it was made."""
         return bool(record.file) and self._hash(record.file) == record.sha256
+
+    def is_foreign(self, file: str) -> bool:
+        """Tell whether there is a file that no record knows. Where records were torn, one may have
+        been that of the file."""
+        is_known = file in self._files or self.history.num_torn > 0
+        return not is_known and (self.path / file).exists()
 
     def _remember(self, record: Record) -> None:
         self._records.append(record)
@@ -133,10 +140,10 @@ class RunFolder(Ledger):
             self._rename(self.path / name, record.file)
         return {record.key: record for record in moved}
 
-    def put_in_order(self, records: Iterable[Record]) -> None:
+    def put_in_order(self, records: Iterable[Record], *, in_place: bool = False) -> None:
         """Rewrite the manifest: these records in this order, and those of other lines.
 
-        Where all of these were in it before, as with a part of a script, they keep their places.
+        ``in_place`` leaves those that were in it before where they were.
         """
         ordered = {(record.id, record.take): record for record in records}
         keys = {key for record in ordered.values() for key in (record.key, *record.also)}
@@ -147,9 +154,16 @@ class RunFolder(Ledger):
                 before[place] = ordered[place]
             elif record.key not in keys and self._still_counts(record):
                 before[place] = record
-        is_part = ordered.keys() <= {(r.id, r.take) for r in self.history.records}
-        merged = before | ordered if is_part else ordered | before
+        merged = before | ordered if in_place else ordered | before
         manifest.rewrite_manifest(self.manifest, merged.values())
+        self._take_away({record.file for record in merged.values()})
+
+    def _take_away(self, claimed: set[str]) -> None:
+        """Remove files whose lines have other audio now, or none; leave what somebody changed."""
+        for record in self._records:
+            if record.file and record.file not in claimed and self.is_whole(record):
+                with suppress(OSError):
+                    (self.path / record.file).unlink()
 
     def _still_counts(self, record: Record) -> bool:
         return not record.file or (self.path / record.file).exists()
@@ -216,7 +230,7 @@ class Permissions:
 
 
 def check_targets(
-    folder: RunFolder, to_make: Sequence[Job], kept: Iterable[Record], allowed: Permissions
+    folder: RunFolder, targets: Sequence[Job], kept: Iterable[Record], allowed: Permissions
 ) -> None:
     """Refuse to replace finished audio or somebody's file without leave, before anything is made.
 
@@ -229,13 +243,11 @@ def check_targets(
         if record.status == "ok" and record.file not in kept_files and folder.is_whole(record)
     }
     ids = {(record.id, record.take) for record in finished.values()}
-    known = {record.file for record in folder.history.records}
-    is_torn = folder.history.num_torn > 0  # then a record may be lost, and its file is ours
     changed, foreign = [], []
-    for job in to_make:
+    for job in targets:
         if job.file in finished or (job.line.id, job.take) in ids:
             changed.append(job.name)
-        elif job.file not in known and not is_torn and (folder.path / job.file).exists():
+        elif job.plan and folder.is_foreign(job.file):
             foreign.append(job.file)
     if changed and not allowed.changed:
         raise UsageError(

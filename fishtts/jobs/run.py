@@ -165,6 +165,9 @@ class Run:
                 record = replace(record, status="fell_short", stop_reason="retry_exhausted")
                 passes = False
             made = replace(made, record=record)
+        if made.is_saved:
+            # What is on the disk need not be held while the line is tried again.
+            made = replace(made, samples=made.samples[:0])
         if attempt.best is None or made.badness < attempt.best.badness:
             attempt.best = made
         if passes or attempt.number >= self.options.retries:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-GRACE_S = 6.0
+GRACE_S = 5.0
 """How long lines in flight may take to end after SIGTERM; then they are dropped."""
 
 

@@ -68,10 +68,6 @@ class VoiceLoader:
             self._loaded[name] = self._read(name) if name else self._default()
         return self._loaded[name]
 
-    def all(self) -> list[LoadedVoice]:
-        """List what was loaded."""
-        return list(self._loaded.values())
-
     def _default(self) -> LoadedVoice:
         name = self._card.default_voice
         if not name:

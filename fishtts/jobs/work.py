@@ -121,7 +121,8 @@ class Work:
                     self._look_for(job, places, moves)
             self._check_complete()
             kept = [*self._records.values(), *(record for _, record, _ in moves)]
-            targets = [*self._to_make, *(job for job, _, _ in moves)]
+            skipped = [job for job in self._jobs if job.plan is None]
+            targets = [*self._to_make, *(job for job, _, _ in moves), *skipped]
             check_targets(self._folder, targets, kept, self._wishes.allowed)
             if moves:
                 self._records |= self._folder.adopt(moves)
@@ -194,8 +195,8 @@ class Work:
             return
         with self._stopping.saving():
             records = [record for job in self._jobs if (record := self._record_of(job))]
-            self._folder.put_in_order(records)
-            failed = [record for record in records if _is_bad(record)]
+            self._folder.put_in_order(records, in_place=self._wishes.is_rest)
+            failed = [record for record in records if _is_bad(record) and record.take == 1]
             path = self._folder.path / FAILED
             if failed:
                 write_whole(path, "".join(self._failed_lines(failed)))
@@ -341,10 +342,9 @@ class Work:
 
     def _failed_lines(self, failed: Sequence[Record]) -> Iterator[str]:
         """Write lines that failed as a script: under the same names, with other seeds."""
-        lines = {job.line.id: job for job in self._jobs}
-        for line_id in dict.fromkeys(record.id for record in failed):
-            record = next(record for record in failed if record.id == line_id)
-            job = lines[line_id]
+        jobs = {job.line.id: job for job in self._jobs if job.take == 1}
+        for record in failed:
+            job = jobs[record.id]
             seed = next_seed(record.seed, "failed", 1)
             line = replace(job.line, voice=job.voice.name, seed=seed, out=job.file)
             values = {**record_of(line), "error": _reason(record)}

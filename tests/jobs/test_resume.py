@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fishtts.cloning.voice_file import write_voice
 from fishtts.errors import LimitError, ModelError, OutputError, UsageError
+from fishtts.types import Voice
 from tests.fakes import tiny_voice
 from tests.jobs.stand_ins import StandIn, check_manifest, model_folder, records, run
 
@@ -258,3 +266,72 @@ def test_a_manifest_of_a_later_version_is_refused(model: Path, script: Path, out
         run(model, script, out)
     assert int(refused.value.exit_code) == 4
     assert manifest.read_text() == text
+
+
+def test_a_recording_is_encoded_once_and_known_by_its_sound(
+    model: Path, script: Path, tmp_path: Path
+) -> None:
+    sound = 0.1 * np.random.default_rng(5).standard_normal(16000 * 7)
+    soundfile.write(tmp_path / "me.wav", sound, 16000)
+    out = tmp_path / "out"
+    speaker = run(model, script, out, voice=str(tmp_path / "me.wav"))
+    voices = {id(line.voice) for line in speaker.spoken}
+    assert len(voices) == 1
+    assert isinstance(speaker.spoken[0].voice, Voice)
+    renamed = (tmp_path / "me.wav").rename(tmp_path / "you.wav")
+    assert run(model, script, out, voice=str(renamed)).spoken == []
+    soundfile.write(renamed, sound[::-1], 16000)
+    with pytest.raises(UsageError, match="6 lines"):
+        run(model, script, out, voice=str(renamed))
+
+
+def test_who_speaks_within_a_line_is_part_of_it(model: Path, tmp_path: Path) -> None:
+    script, out = tmp_path / "play.txt", tmp_path / "out"
+    script.write_text("TOM: Who is there? [voice:otto] It is me.\nTOM: Come in.\n")
+    run(model, script, out, cast=("TOM=mira",))
+    assert run(model, script, out, cast=("TOM=mira",)).spoken == []
+    with pytest.raises(UsageError, match="2 lines"):
+        run(model, script, out, cast=("TOM=otto",))
+
+
+scripts = st.lists(
+    st.sampled_from(["One here.", "Two here.", "Three here.", "***", "Four here."]),
+    min_size=1,
+    max_size=6,
+).filter(lambda lines: any(line != "***" for line in lines))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(scripts, min_size=1, max_size=4), st.data())
+def test_however_a_script_came_to_be_its_audio_is_that_of_a_first_run(
+    model: Path, drafts: list[list[str]], data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda number: None)
+        folder = Path(name)
+        script = folder / "s.txt"
+        for draft in drafts:
+            write(script, draft)
+            stop = StandIn(width=2)
+            stop.after[data.draw(st.integers(1, 7))] = stopped
+            with suppress(Stopped):
+                run(model, script, folder / "out", speaker=stop, changed=True)
+        write(script, drafts[-1])
+        run(model, script, folder / "out", changed=True)
+        run(model, script, folder / "new")
+        places = ("id", "text", "status", "file", "sha256", "seed", "samples", "key")
+        fresh = [{key: record[key] for key in places} for record in records(folder / "new")]
+        found = [{key: record[key] for key in places} for record in records(folder / "out")]
+        assert found[: len(fresh)] == fresh
+        check_manifest(folder / "out")
+        ids = [record["id"] for record in found]
+        assert len(ids) == len(set(ids))
+        assert run(model, script, folder / "out").spoken == []
+
+
+class Stopped(BaseException):
+    """A sudden end."""
+
+
+def stopped() -> None:
+    raise Stopped
