@@ -339,7 +339,7 @@ class _Tools:
         recogniser: Recogniser | None,
     ) -> None:
         self.progress = progress
-        self.drift = Drift()
+        self.drift = Drift(makes_anew=not request.engine.deterministic)
         self._speaker = speaker
         self._request = request
         self._planner = planner

@@ -255,6 +255,8 @@ class TTS:
         Raises: ``DeviceError``, since the next line would meet it too.
         """
         waiting = iter(lines)
+        # Read once each: what happens to a voice's file after that changes no line.
+        voices: dict[str, Voice] = {}
         in_work: dict[str, Reading] = {}
         made: dict[str, list[Samples]] = {}
         more = True
@@ -269,7 +271,7 @@ class TTS:
                         break
                     assert line.key not in in_work, f"two lines in work are called {line.key}"
                     try:
-                        in_work[line.key] = self._reading(line, "", live=False)
+                        in_work[line.key] = self._reading(line, "", live=False, known=voices)
                     except DeviceError:
                         raise
                     except FishTTSError as error:
@@ -329,13 +331,27 @@ class TTS:
         if reading.error is not None:
             raise reading.error
 
-    def _reading(self, line: Line, ref_text: str, *, live: bool) -> Reading:
-        """Get a line ready to be spoken: its parameters, its voices, its report."""
+    def _reading(
+        self,
+        line: Line,
+        ref_text: str,
+        *,
+        live: bool,
+        known: dict[str, Voice] | None = None,
+    ) -> Reading:
+        """Get a line ready to be spoken: its parameters, its voices, its report.
+
+        ``known`` are voices by name that were read before; it is added to.
+        """
         config, plan = line.config, line.plan
         check_speed(config.speed)
         params = self._params(config)
+        known = {} if known is None else known
         speaker, notes = self._speaker(line.voice, ref_text)
-        cast = {name: self._speaker(name, "")[0].references for name in plan.voices}
+        cast = {}
+        for name in plan.voices:
+            known[name] = self._speaker(known.get(name, name), "")[0]
+            cast[name] = known[name].references
         cast[""] = speaker.references
         report = Report(
             model=self.card.name,

@@ -257,6 +257,22 @@ def test_a_dialogue_has_its_voices_and_its_pauses(tts: TTS) -> None:
     assert alone.report.voice == "otto"
 
 
+def test_voices_of_a_dialogue_are_read_once(tts: TTS, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    find = TTS.voice
+
+    def noted(self: TTS, name: str) -> Voice:
+        read.append(name)
+        return find(self, name)
+
+    monkeypatch.setattr(TTS, "voice", noted)
+    config, cast = SpeechConfig(retries=0), {"MIRA": "mira", "OTTO": "otto"}
+    plans = [tts.plan(f"MIRA: I am {n}.\nOTTO: So am I.", config, cast=cast) for n in range(3)]
+    asked = [Line(str(n), plan, tiny_voice("v"), config) for n, plan in enumerate(plans)]
+    assert all(done.speech is not None for done in tts.lines(asked))
+    assert sorted(read) == ["mira", "otto"]
+
+
 def test_lines_are_taken_as_there_is_room(tts: TTS) -> None:
     taken = []
 

@@ -33,8 +33,13 @@ the recording a model can be differs by voice."""
 
 @dataclass(slots=True)
 class Drift:
-    """Knows how the voices of a run sound, and how like them their lines have been."""
+    """Knows how the voices of a run sound, and how like them their lines have been.
 
+    ``makes_anew`` says whether a stranger may be tried again. What is strange depends on the other
+    lines, so that a run which promises the same bytes in any company must only tell.
+    """
+
+    makes_anew: bool = True
     _embeddings: dict[str, Embedding | None] = field(default_factory=dict)
     _seen: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
