@@ -2,8 +2,8 @@
 
 Owns the schedule: weights are the left operand of the matrix unit and tokens the right one, sums
 are promoted to float32 after each 128 columns, and the columns are shared out until every
-multiprocessor has work. ``reference.py`` says what is computed, ``plans.py`` how it is cut. Knows no
-model.
+multiprocessor has work. ``reference.py`` says what is computed, ``plans.py`` how it is cut. Knows
+no model.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def block_scaled_kernel(
     columns = tl.arange(0, 128)
     if PDL:
         # Weights do not depend on the kernel before: they may come while it ends.
-        prefetch_rows(weight_ptr + begin * 128, rows, num_rows, num_columns, PREFETCH)
+        first_bytes = tl.minimum(end - begin, PREFETCH) * 128
+        prefetch_rows(weight_ptr + begin * 128, rows, num_rows, num_columns, first_bytes)
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     is_token = tokens < num_tokens

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 MAX_TILES = 4096
-"""Tiles of one split product: a split is for products with fewer tiles than the GPU has room for."""
+"""Tiles of one split product: what has more tiles than the GPU has room for is not split."""
 _MAX_STREAMS = 256
 
 _counters: dict[torch.device, Tensor] = {}
@@ -69,5 +69,8 @@ def counters(device: torch.device) -> Tensor:
 
 def launch_options(use_pdl: bool) -> dict[str, Any]:
     """Options of a launch. With ``use_pdl`` (programmatic dependent launch) a kernel may start
-    before the one before it has ended; it waits itself before it reads."""
-    return {"launch_pdl": True} if use_pdl else {}
+    before the one before it has ended; it waits itself before it reads.
+
+    A product and a sum may become one instruction: Triton's default, which it announced to change.
+    """
+    return {"enable_fp_fusion": True, **({"launch_pdl": True} if use_pdl else {})}

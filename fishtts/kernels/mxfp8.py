@@ -67,7 +67,8 @@ def mxfp8_kernel(
     rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     tokens = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     if PDL:
-        prefetch_rows(weight_ptr + begin * 128, rows, num_rows, num_columns, PREFETCH)
+        first_bytes = tl.minimum(end - begin, PREFETCH) * 128
+        prefetch_rows(weight_ptr + begin * 128, rows, num_rows, num_columns, first_bytes)
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     is_token, is_row = tokens < num_tokens, rows < num_rows

@@ -4,8 +4,9 @@ Owns pure functions of integers, so that a table can be tested without a GPU and
 an entry. Knows no tensors; imports no torch.
 
 Words: a product is M tokens x N weight rows over K columns. The roles of the matrix unit's operands
-are swapped: a tile has ``block_n`` weight rows (64 is what a Hopper warpgroup takes) and ``block_m``
-tokens (as few as 16), so that few tokens waste nothing. A split takes part of the columns.
+are swapped: a tile has ``block_n`` weight rows (64 is what a Hopper warpgroup takes) and
+``block_m`` tokens (as few as 16), so that few tokens waste nothing. A split takes part of the
+columns.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from dataclasses import dataclass
 
 BLOCK_K = 128
 MAX_SPLITS = 16
+USE_PDL = False
+"""Whether kernels start before the one before them has ended. Off until it is measured."""
+
 _RESERVED_BYTES = 2048
 """Shared memory for barriers and scales beside the stages."""
 
@@ -37,7 +41,7 @@ class Plan:
     num_stages: int
     num_warps: int = 4
     use_tma: bool = True
-    use_pdl: bool = False
+    use_pdl: bool = USE_PDL
     prefetch_blocks: int = 4
 
 
@@ -82,7 +86,7 @@ def plan_product(
         block_m,
         splits,
         num_stages,
-        num_warps=8 if block_n * block_m > 64 * 128 else 4,
+        num_warps=8 if block_n > 64 else 4,
         use_tma=gpu.has_tma,
     )
 

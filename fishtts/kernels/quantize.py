@@ -12,8 +12,10 @@ import triton.language as tl
 from torch import Tensor
 
 from fishtts.kernels.launch import launch_options
-from fishtts.kernels.reference import FP8, GROUP, MX_GROUP, check_columns
+from fishtts.kernels.plans import USE_PDL
+from fishtts.kernels.reference import FP8, GROUP, MIN_AMAX, MX_GROUP, check_columns
 
+_MIN_AMAX = tl.constexpr(MIN_AMAX)
 _GROUPS_PER_PROGRAM = 4
 """Groups of 128 columns to a program: at one row, S2's 2,560 columns still feed five programs, and
 a thread of four warps reads eight bytes of bf16."""
@@ -23,9 +25,7 @@ a thread of four warps reads eight bytes of bf16."""
 def float_scale(amax, POWER_OF_TWO: tl.constexpr):
     """The scale of groups by their largest finite value: amax / 448, or the power of two above."""
     # A true division: the default one is an approximation on a GPU.
-    scale = tl.div_rn(
-        tl.maximum(amax, 1.262177448353619e-29), tl.full(amax.shape, 448.0, tl.float32)
-    )
+    scale = tl.div_rn(tl.maximum(amax, _MIN_AMAX), tl.full(amax.shape, 448.0, tl.float32))
     if POWER_OF_TWO:
         bits = (scale.to(tl.int32, bitcast=True) + 0x7FFFFF) & 0x7F800000
         scale = bits.to(tl.float32, bitcast=True)
@@ -38,7 +38,7 @@ def mx_exponent(amax, ROUND_UP: tl.constexpr):
     if ROUND_UP:
         return float_scale(amax, True).to(tl.int32, bitcast=True) >> 23
     else:
-        return (tl.maximum(amax, 1.262177448353619e-29).to(tl.int32, bitcast=True) >> 23) - 8
+        return (tl.maximum(amax, _MIN_AMAX).to(tl.int32, bitcast=True) >> 23) - 8
 
 
 @triton.jit
@@ -87,7 +87,7 @@ def _store_1x32(
 
 
 @triton.jit
-def _quantize_kernel(
+def quantize_kernel(
     x_ptr,
     codes_ptr,
     scale_ptr,
@@ -123,7 +123,7 @@ def _quantize_kernel(
 
 
 @triton.jit
-def _quantize_blocks_kernel(
+def quantize_blocks_kernel(
     x_ptr, codes_ptr, scale_ptr, num_rows, num_columns, POWER_OF_TWO: tl.constexpr
 ):
     """One block of 128 rows and 128 columns."""
@@ -150,9 +150,18 @@ def _empty_scale(x: Tensor, num_columns: int, group: int) -> Tensor:
     return torch.empty(shape, dtype=torch.uint8, device=x.device)
 
 
-def _quantize(
-    x: Tensor, group: int, *, swiglu: bool, power_of_two: bool, rounding: str, use_pdl: bool
+def run_quantize(
+    x: Tensor,
+    group: int,
+    *,
+    swiglu: bool = False,
+    power_of_two: bool = False,
+    rounding: str = "up",
+    use_pdl: bool = USE_PDL,
 ) -> tuple[Tensor, Tensor]:
+    """Quantise groups of 128 or 32 columns, with or without SwiGLU before, with or without PDL."""
+    if group not in (GROUP, MX_GROUP):
+        raise ValueError(f"The group is {group}; it must be {GROUP} or {MX_GROUP}.")
     if rounding not in ("up", "down"):
         raise ValueError(f'The rounding is "{rounding}"; it must be "up" or "down".')
     num_rows, num_columns = x.shape[0], x.shape[1] // (2 if swiglu else 1)
@@ -160,7 +169,7 @@ def _quantize(
     scale = _empty_scale(x, num_columns, group)
     num_groups = num_columns // group
     groups = _GROUPS_PER_PROGRAM * GROUP // group
-    _quantize_kernel[(num_rows, triton.cdiv(num_groups, groups))](
+    quantize_kernel[(num_rows, triton.cdiv(num_groups, groups))](
         x.contiguous(),
         codes,
         scale,
@@ -177,41 +186,24 @@ def _quantize(
     return codes, scale
 
 
-def quantize_1x128(
-    x: Tensor, *, power_of_two: bool = False, use_pdl: bool = False
-) -> tuple[Tensor, Tensor]:
+def quantize_1x128(x: Tensor, *, power_of_two: bool = False) -> tuple[Tensor, Tensor]:
     """See ``reference.quantize_1x128``."""
     check_columns("x", x)
-    return _quantize(
-        x, GROUP, swiglu=False, power_of_two=power_of_two, rounding="up", use_pdl=use_pdl
-    )
+    return run_quantize(x, GROUP, power_of_two=power_of_two)
 
 
-def quantize_1x32(
-    x: Tensor, *, rounding: str = "up", use_pdl: bool = False
-) -> tuple[Tensor, Tensor]:
+def quantize_1x32(x: Tensor, *, rounding: str = "up") -> tuple[Tensor, Tensor]:
     """See ``reference.quantize_1x32``."""
     check_columns("x", x)
-    return _quantize(
-        x, MX_GROUP, swiglu=False, power_of_two=False, rounding=rounding, use_pdl=use_pdl
-    )
+    return run_quantize(x, MX_GROUP, rounding=rounding)
 
 
 def silu_mul_quantize(
-    gate_up: Tensor,
-    *,
-    group: int = GROUP,
-    power_of_two: bool = False,
-    rounding: str = "up",
-    use_pdl: bool = False,
+    gate_up: Tensor, *, group: int = GROUP, power_of_two: bool = False, rounding: str = "up"
 ) -> tuple[Tensor, Tensor]:
     """See ``reference.silu_mul_quantize``. What lies between is never written."""
     check_columns("gate_up", gate_up, 2 * GROUP)
-    if group not in (GROUP, MX_GROUP):
-        raise ValueError(f"The group is {group}; it must be {GROUP} or {MX_GROUP}.")
-    return _quantize(
-        gate_up, group, swiglu=True, power_of_two=power_of_two, rounding=rounding, use_pdl=use_pdl
-    )
+    return run_quantize(gate_up, group, swiglu=True, power_of_two=power_of_two, rounding=rounding)
 
 
 def quantize_128x128(weight: Tensor, *, power_of_two: bool = False) -> tuple[Tensor, Tensor]:
@@ -221,7 +213,7 @@ def quantize_128x128(weight: Tensor, *, power_of_two: bool = False) -> tuple[Ten
     grid = (triton.cdiv(num_rows, GROUP), num_columns // GROUP)
     codes = torch.empty((num_rows, num_columns), dtype=FP8, device=weight.device)
     scale = torch.empty(grid, dtype=torch.float32, device=weight.device)
-    _quantize_blocks_kernel[grid](
+    quantize_blocks_kernel[grid](
         weight.contiguous(),
         codes,
         scale,
@@ -229,5 +221,6 @@ def quantize_128x128(weight: Tensor, *, power_of_two: bool = False) -> tuple[Ten
         num_columns,
         POWER_OF_TWO=power_of_two,
         num_warps=8,
+        **launch_options(False),
     )
     return codes, scale

@@ -11,14 +11,16 @@ import triton.language as tl
 
 
 @triton.jit
-def prefetch_rows(start_ptr, rows, num_rows, row_bytes, COUNT: tl.constexpr):
-    """Ask for ``COUNT`` cache lines (128 bytes) of each of the rows, without waiting for them."""
-    lines = tl.arange(0, COUNT)
-    at = tl.minimum(rows, num_rows - 1).to(tl.int64)[:, None] * row_bytes + lines[None, :] * 128
+def prefetch_rows(start_ptr, rows, num_rows, row_bytes, num_bytes):
+    """Ask for the first ``num_bytes`` (a multiple of 16) of each row, without waiting for them.
+
+    They come into the L2 cache while the kernel before still runs.
+    """
+    at = tl.minimum(rows, num_rows - 1).to(tl.int64) * row_bytes
     tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
-        "=r,l",
-        [start_ptr + at],
+        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;",
+        "=r,l,r",
+        [start_ptr + at, tl.zeros_like(rows) + num_bytes],
         dtype=tl.int32,
         is_pure=False,
         pack=1,
