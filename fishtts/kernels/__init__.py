@@ -24,6 +24,9 @@ OPS = (
     "w8a16_linear",
     "mxfp8_linear",
     "prev_tokens_shift_",
+    "causal_attention",
+    "paged_prefill",
+    "paged_decode",
 )
 """Functions that every backend has, with the signatures of ``reference.py``."""
 

@@ -28,37 +28,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-FP8 = torch.float8_e4m3fn
+from fishtts.kernels.attention_reference import causal_attention as causal_attention
+from fishtts.kernels.attention_reference import paged_decode as paged_decode
+from fishtts.kernels.attention_reference import paged_prefill as paged_prefill
+from fishtts.kernels.checks import FP8, GROUP, check_columns, check_shape
+
 FP8_MAX = 448.0
-GROUP = 128
 MX_GROUP = 32
 MIN_AMAX = 2.0**-96
 """Where a group's largest value is smaller, it counts as this: no scale is ever subnormal."""
-
-
-def check_columns(name: str, tensor: Tensor, group: int = GROUP) -> None:
-    """Refuse a matrix whose columns are not whole groups.
-
-    Raises: ``ValueError`` naming the shape.
-    """
-    if tensor.ndim != 2 or tensor.shape[1] == 0 or tensor.shape[1] % group:
-        raise ValueError(
-            f"{name} has the shape {list(tensor.shape)}; it must be a matrix whose columns are a"
-            f" multiple of {group}."
-        )
-
-
-def check_shape(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Refuse a tensor of another shape, type or layout than the op documents.
-
-    Raises: ``ValueError`` naming both.
-    """
-    if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
-        layout = "" if tensor.is_contiguous() else ", not contiguous"
-        raise ValueError(
-            f"{name} is {tensor.dtype} {list(tensor.shape)}{layout}; it must be {dtype}"
-            f" {list(shape)}, contiguous."
-        )
 
 
 def _encode(values: Tensor, is_finite: Tensor) -> Tensor:

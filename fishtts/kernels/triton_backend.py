@@ -6,6 +6,8 @@ Owns nothing but the list. Imports Triton: only where it is installed.
 from __future__ import annotations
 
 from fishtts.kernels.bsgemm import bsgemm, w8a16_linear
+from fishtts.kernels.flash_attention import causal_attention, paged_prefill
+from fishtts.kernels.flash_decode import paged_decode
 from fishtts.kernels.mxfp8 import mxfp8_linear
 from fishtts.kernels.prev_tokens_triton import prev_tokens_shift_
 from fishtts.kernels.quantize import (
@@ -17,7 +19,10 @@ from fishtts.kernels.quantize import (
 
 __all__ = [
     "bsgemm",
+    "causal_attention",
     "mxfp8_linear",
+    "paged_decode",
+    "paged_prefill",
     "prev_tokens_shift_",
     "quantize_1x32",
     "quantize_1x128",
