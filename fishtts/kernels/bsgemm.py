@@ -44,7 +44,7 @@ def block_scaled_kernel(
     num_columns,
     BLOCK_N: tl.constexpr,
     BLOCK_M: tl.constexpr,
-    SPLITS: tl.constexpr,
+    SPLIT: tl.constexpr,
     STAGES: tl.constexpr,
     QUANTIZED: tl.constexpr,
     TMA: tl.constexpr,
@@ -56,8 +56,8 @@ def block_scaled_kernel(
     x is FP8 with a scale where ``QUANTIZED``, else 16-bit.
     """
     num_blocks = num_columns // 128
-    begin = tl.program_id(1) * num_blocks // SPLITS
-    end = (tl.program_id(1) + 1) * num_blocks // SPLITS
+    begin = tl.program_id(1) * num_blocks // tl.num_programs(1)
+    end = (tl.program_id(1) + 1) * num_blocks // tl.num_programs(1)
     first_row = tl.program_id(0) * BLOCK_N
     rows = first_row + tl.arange(0, BLOCK_N)
     tokens = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -96,7 +96,7 @@ def block_scaled_kernel(
         num_rows,
         BLOCK_N,
         BLOCK_M,
-        SPLITS,
+        SPLIT,
     )
 
 
@@ -170,7 +170,7 @@ def run_block_scaled(
         num_columns,
         BLOCK_N=plan.block_n,
         BLOCK_M=plan.block_m,
-        SPLITS=plan.splits,
+        SPLIT=plan.splits > 1,
         STAGES=plan.num_stages,
         QUANTIZED=x_scale is not None,
         TMA=plan.use_tma,

@@ -51,7 +51,7 @@ def mxfp8_kernel(
     num_columns,
     BLOCK_N: tl.constexpr,
     BLOCK_M: tl.constexpr,
-    SPLITS: tl.constexpr,
+    SPLIT: tl.constexpr,
     STAGES: tl.constexpr,
     NATIVE: tl.constexpr,
     PDL: tl.constexpr,
@@ -62,8 +62,8 @@ def mxfp8_kernel(
     Exponents are bytes where ``NATIVE``, else words of four.
     """
     num_blocks = num_columns // 128
-    begin = tl.program_id(1) * num_blocks // SPLITS
-    end = (tl.program_id(1) + 1) * num_blocks // SPLITS
+    begin = tl.program_id(1) * num_blocks // tl.num_programs(1)
+    end = (tl.program_id(1) + 1) * num_blocks // tl.num_programs(1)
     rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     tokens = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     if PDL:
@@ -118,7 +118,7 @@ def mxfp8_kernel(
         num_rows,
         BLOCK_N,
         BLOCK_M,
-        SPLITS,
+        SPLIT,
     )
 
 
@@ -163,7 +163,7 @@ def run_mxfp8(
         num_columns,
         BLOCK_N=plan.block_n,
         BLOCK_M=plan.block_m,
-        SPLITS=plan.splits,
+        SPLIT=plan.splits > 1,
         STAGES=plan.num_stages,
         NATIVE=native,
         PDL=plan.use_pdl,

@@ -28,6 +28,26 @@ def prefetch_rows(start_ptr, rows, num_rows, row_bytes, num_bytes):
 
 
 @triton.jit
+def _sum_of_parts(
+    parts, size: tl.constexpr, num_splits, BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr
+):
+    """Add the splits' parts in their order; as many are on their way as registers allow."""
+    at_a_time: tl.constexpr = max(2, 8192 // (BLOCK_N * BLOCK_M))
+    total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    for first in range(0, num_splits, at_a_time):
+        for offset in tl.static_range(at_a_time):
+            split = first + offset
+            # Past the L1 cache: another multiprocessor wrote it.
+            total += tl.load(
+                parts + split * size,
+                mask=tl.full((BLOCK_N, BLOCK_M), split, tl.int32) < num_splits,
+                other=0.0,
+                cache_modifier=".cg",
+            )
+    return total
+
+
+@triton.jit
 def finish_tile(
     acc,
     out_ptr,
@@ -37,7 +57,7 @@ def finish_tile(
     num_rows,
     BLOCK_N: tl.constexpr,
     BLOCK_M: tl.constexpr,
-    SPLITS: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):
     """Write acc [BLOCK_N, BLOCK_M] to out [tokens, rows], after adding the other splits'.
 
@@ -47,20 +67,19 @@ def finish_tile(
     tokens = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     at = tokens.to(tl.int64)[:, None] * num_rows + rows[None, :]
     mask = (tokens < num_tokens)[:, None] & (rows < num_rows)[None, :]
-    if SPLITS == 1:
+    if not SPLIT:
         tl.store(out_ptr + at, tl.trans(acc).to(out_ptr.dtype.element_ty), mask=mask)
     else:
         size: tl.constexpr = BLOCK_N * BLOCK_M
+        num_splits = tl.num_programs(1)
         tile = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
         inside = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-        parts = partial_ptr + tile.to(tl.int64) * (SPLITS * size) + inside
+        parts = partial_ptr + tile.to(tl.int64) * num_splits * size + inside
         tl.store(parts + tl.program_id(1) * size, acc)
         # All threads have written before one of them says so.
         tl.debug_barrier()
         arrived = tl.atomic_add(counter_ptr + tile, 1, sem="acq_rel")
-        if arrived == SPLITS - 1:
-            total = tl.load(parts, cache_modifier=".cg")
-            for split in range(1, SPLITS):
-                total += tl.load(parts + split * size, cache_modifier=".cg")
+        if arrived == num_splits - 1:
+            total = _sum_of_parts(parts, size, num_splits, BLOCK_N, BLOCK_M)
             tl.store(out_ptr + at, tl.trans(total).to(out_ptr.dtype.element_ty), mask=mask)
             tl.store(counter_ptr + tile, 0)

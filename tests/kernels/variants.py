@@ -89,7 +89,7 @@ def _product(
         {
             "BLOCK_N": block_n,
             "BLOCK_M": block_m,
-            "SPLITS": splits,
+            "SPLIT": splits > 1,
             "STAGES": stages,
             "QUANTIZED": quantized,
             "TMA": use_tma,
@@ -125,7 +125,7 @@ def _mxfp8(capability: int, block_m: int) -> Variant:
         {
             "BLOCK_N": 64,
             "BLOCK_M": block_m,
-            "SPLITS": 4,
+            "SPLIT": True,
             "STAGES": stages,
             "NATIVE": native,
             "PDL": True,
