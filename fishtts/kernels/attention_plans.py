@@ -27,6 +27,10 @@ MAX_CHUNKS = 128
 _RESERVED_BYTES = 3072
 """Shared memory of a program beside its stages: queries, weights of a tile, reductions."""
 
+_LARGE_SHARED_BYTES = 200 * 1024
+"""Shared memory of the GPUs whose matrix unit takes it as operand, which leaves registers free for
+tiles of 128 rows."""
+
 _START_TILES = 2.0
 """What starting a program costs, in tiles: an estimate until a sweep has measured it."""
 _MERGE_TILES = 1.5
@@ -51,7 +55,7 @@ class PrefillPlan:
 
     block_m: int
     num_stages: int
-    num_warps: int = 4
+    num_warps: int = 8
     use_pdl: bool = USE_PDL
 
 
@@ -69,34 +73,37 @@ def plan_decode(
     head. ``max_length`` bounds the lengths; in a graph it is what they may become. With
     ``deterministic`` the chunk ignores it and the batch.
     """
-    stage_bytes = 2 * BLOCK_T * row_bytes
-    num_stages = _stages(stage_bytes, gpu)
+    tile_bytes = 2 * BLOCK_T * row_bytes
+    ahead = _tiles_ahead(tile_bytes, gpu)
     num_tiles = max(1, -(-max_length // BLOCK_T))
     if deterministic:
         tiles = DETERMINISTIC_CHUNK // BLOCK_T
     else:
-        resident = _resident(num_stages * stage_bytes, gpu)
+        resident = _resident((1 + ahead) * tile_bytes, gpu)
         tiles = _tiles_of_chunk(num_pairs, num_tiles, gpu.num_processors * resident)
-    # The length is the batch's longest, so a row of a deterministic batch must not see this bound.
-    if not deterministic:
-        tiles = max(tiles, -(-num_tiles // MAX_CHUNKS))
-    return DecodePlan(tiles * BLOCK_T, -(-num_tiles // tiles), num_stages)
+    # Pages are read through a table: what Triton counts as a stage is half a tile.
+    return DecodePlan(tiles * BLOCK_T, -(-num_tiles // tiles), num_stages=2 * ahead + 1)
 
 
 def plan_prefill(max_rows: int, row_bytes: int, gpu: Gpu) -> PrefillPlan:
-    """Choose the tiles of a prefill of at most ``max_rows`` positions times heads of a group.
+    """Choose the tiles of a prefill of at most ``max_rows`` positions times heads.
 
-    A row's arithmetic is the same in every tile, so nothing here can break determinism.
+    ``row_bytes`` is the key of one position and head, or the query if that is wider. A row's
+    arithmetic is the same in every tile, so nothing here can break determinism.
     """
-    block_m = 128 if max_rows >= 128 * gpu.num_processors and row_bytes <= 256 else 64
-    num_stages = min(2, _stages(2 * BLOCK_T * row_bytes + block_m * row_bytes, gpu))
-    return PrefillPlan(block_m, num_stages, num_warps=8 if block_m == 128 else 4)
+    is_large = gpu.shared_bytes >= _LARGE_SHARED_BYTES
+    block_m = 128 if is_large and max_rows >= 128 * gpu.num_processors else 64
+    tile_bytes = (4 * BLOCK_T + block_m) * row_bytes
+    num_stages = 3 if tile_bytes + _RESERVED_BYTES <= gpu.shared_bytes else 1
+    return PrefillPlan(block_m, num_stages)
 
 
-def _stages(stage_bytes: int, gpu: Gpu) -> int:
-    """Enough for two or three programs of a multiprocessor: together they keep loads in flight."""
-    room = (gpu.processor_bytes // 2 - _RESERVED_BYTES) // stage_bytes
-    return max(1, min(4, room)) if stage_bytes * 2 > gpu.shared_bytes else max(2, min(4, room))
+def _tiles_ahead(tile_bytes: int, gpu: Gpu) -> int:
+    """Tiles on their way while one is worked on: with three programs of a multiprocessor."""
+    room = (gpu.processor_bytes // 3 - _RESERVED_BYTES) // tile_bytes - 1
+    if 2 * tile_bytes + _RESERVED_BYTES > gpu.shared_bytes:
+        return 0
+    return max(1, min(3, room))
 
 
 def _resident(program_bytes: int, gpu: Gpu) -> int:
@@ -112,4 +119,5 @@ def _tiles_of_chunk(num_pairs: int, num_tiles: int, slots: int) -> int:
         merge = _MERGE_TILES + _PART_TILES * parts if parts > 1 else 0.0
         return waves * (tiles + _START_TILES) + merge
 
-    return min(range(1, num_tiles + 1), key=time)
+    fewest = -(-num_tiles // MAX_CHUNKS)
+    return min(range(fewest, num_tiles + 1), key=time)

@@ -57,16 +57,20 @@ def load_transposed_values(
     PAGE: tl.constexpr,
     BLOCK_T: tl.constexpr,
 ):
-    """FP8 values [D, BLOCK_T] from pages that hold them so, zeros at and beyond ``end``."""
+    """FP8 values [D, BLOCK_T] from pages that hold them so.
+
+    Zeros in pages beyond ``end``; what its own page holds there comes along, and is finite.
+    """
     COUNT: tl.constexpr = BLOCK_T // PAGE
-    inside = tl.arange(0, PAGE)[None, None, :]
-    columns = tl.arange(0, D)[:, None, None]
-    starts = ((pages * G + group) * (PAGE * D))[None, :, None]
-    at = starts + columns * PAGE + inside
-    positions = first + (tl.arange(0, COUNT) * PAGE)[None, :, None] + inside
-    is_live = (positions < end) & (columns >= 0)
-    tile = tl.load(value_ptr + at, mask=is_live, other=0.0)
-    return tl.reshape(tile, (D, BLOCK_T))
+    inside = tl.arange(0, PAGE)[None, :]
+    starts = tl.reshape(((pages * G + group) * (PAGE * D))[:, None] + inside, (BLOCK_T,))
+    at = starts[None, :] + (tl.arange(0, D) * PAGE)[:, None]
+    # What is read at once must be seen to lie together, and to be wanted together: a page's
+    # positions do, but nobody can tell from what a table gives.
+    at = tl.max_contiguous(tl.multiple_of(at, (1, PAGE)), (1, PAGE))
+    places = tl.arange(0, BLOCK_T)
+    is_live = tl.max_constancy(first + places // PAGE * PAGE < end, PAGE)
+    return tl.load(value_ptr + at, mask=is_live[None, :], other=0.0)
 
 
 @triton.jit
