@@ -19,6 +19,7 @@ OPS = (
     "quantize_1x128",
     "quantize_1x32",
     "quantize_128x128",
+    "silu_mul",
     "silu_mul_quantize",
     "bsgemm",
     "w8a16_linear",

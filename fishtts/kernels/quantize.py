@@ -87,6 +87,13 @@ def _store_1x32(
 
 
 @triton.jit
+def _swiglu(gate_ptr, up_ptr, columns, mask):
+    gate = tl.load(gate_ptr + columns, mask=mask, other=0.0).to(tl.float32)
+    up = tl.load(up_ptr + columns, mask=mask, other=0.0).to(tl.float32)
+    return gate / (1.0 + tl.exp(-gate)) * up
+
+
+@triton.jit
 def quantize_kernel(
     x_ptr,
     codes_ptr,
@@ -110,9 +117,7 @@ def quantize_kernel(
     mask = (groups < num_groups)[:, None]
     if SWIGLU:
         start = x_ptr + row.to(tl.int64) * (2 * num_groups * GROUP)
-        gate = tl.load(start + columns, mask=mask, other=0.0).to(tl.float32)
-        up = tl.load(start + num_groups * GROUP + columns, mask=mask, other=0.0).to(tl.float32)
-        x = gate / (1.0 + tl.exp(-gate)) * up
+        x = _swiglu(start, start + num_groups * GROUP, columns, mask)
     else:
         start = x_ptr + row.to(tl.int64) * (num_groups * GROUP)
         x = tl.load(start + columns, mask=mask, other=0.0).to(tl.float32)
@@ -120,6 +125,20 @@ def quantize_kernel(
         _store_1x128(x, codes_ptr, scale_ptr, row, groups, num_rows, num_groups, POWER_OF_TWO)
     else:
         _store_1x32(x, codes_ptr, scale_ptr, row, groups, num_rows, num_groups, ROUND_UP)
+
+
+@triton.jit
+def silu_mul_kernel(x_ptr, out_ptr, num_columns, BLOCK: tl.constexpr, PDL: tl.constexpr):
+    """``BLOCK`` columns of one row of gate and up side by side."""
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = columns < num_columns
+    start = x_ptr + row * (2 * num_columns)
+    hidden = _swiglu(start, start + num_columns, columns, mask)
+    tl.store(out_ptr + row * num_columns + columns, hidden.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -196,6 +215,23 @@ def quantize_1x32(x: Tensor, *, rounding: str = "up") -> tuple[Tensor, Tensor]:
     """See ``reference.quantize_1x32``."""
     check_columns("x", x)
     return run_quantize(x, MX_GROUP, rounding=rounding)
+
+
+def run_silu_mul(gate_up: Tensor, *, use_pdl: bool = USE_PDL) -> Tensor:
+    """SwiGLU with or without PDL."""
+    check_columns("gate_up", gate_up, 2 * GROUP)
+    num_rows, num_columns = gate_up.shape[0], gate_up.shape[1] // 2
+    out = torch.empty((num_rows, num_columns), dtype=gate_up.dtype, device=gate_up.device)
+    block = _GROUPS_PER_PROGRAM * GROUP
+    silu_mul_kernel[(num_rows, triton.cdiv(num_columns, block))](
+        gate_up.contiguous(), out, num_columns, BLOCK=block, PDL=use_pdl, **launch_options(use_pdl)
+    )
+    return out
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """See ``reference.silu_mul``."""
+    return run_silu_mul(gate_up)
 
 
 def silu_mul_quantize(

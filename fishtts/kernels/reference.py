@@ -134,6 +134,21 @@ def quantize_128x128(weight: Tensor, *, power_of_two: bool = False) -> tuple[Ten
     return codes.flatten(2).flatten(0, 1)[:num_rows].contiguous(), scale[:, 0, :, 0].contiguous()
 
 
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """SwiGLU: silu(gate) * up.
+
+    Shapes: gate_up [M, 2 F], the gate's columns first -> [M, F] in its type.
+    Rounds: once, at the end. Tolerance: one unit in the last place, for the exponential's sake.
+    """
+    return _swiglu(gate_up).to(gate_up.dtype)
+
+
+def _swiglu(gate_up: Tensor) -> Tensor:
+    check_columns("gate_up", gate_up, 2 * GROUP)
+    gate, up = gate_up.float().chunk(2, dim=1)
+    return gate / (1.0 + torch.exp(-gate)) * up
+
+
 def silu_mul_quantize(
     gate_up: Tensor, *, group: int = GROUP, power_of_two: bool = False, rounding: str = "up"
 ) -> tuple[Tensor, Tensor]:
@@ -146,9 +161,7 @@ def silu_mul_quantize(
     Rounds: the product stays in float32. Tolerance: the exponential of a backend may differ in the
     last bit, hence scales by 1e-6 of themselves and codes by one.
     """
-    check_columns("gate_up", gate_up, 2 * GROUP)
-    gate, up = gate_up.float().chunk(2, dim=1)
-    hidden = gate / (1.0 + torch.exp(-gate)) * up
+    hidden = _swiglu(gate_up)
     if group == GROUP:
         return quantize_1x128(hidden, power_of_two=power_of_two)
     if group == MX_GROUP:

@@ -14,6 +14,7 @@ from fishtts.kernels.quantize import (
     quantize_1x32,
     quantize_1x128,
     quantize_128x128,
+    silu_mul,
     silu_mul_quantize,
 )
 
@@ -27,6 +28,7 @@ __all__ = [
     "quantize_1x32",
     "quantize_1x128",
     "quantize_128x128",
+    "silu_mul",
     "silu_mul_quantize",
     "w8a16_linear",
 ]

@@ -101,6 +101,13 @@ def test_silu_mul_quantize_is_its_reference_but_for_the_exponential(
         torch.testing.assert_close(back, wanted, rtol=2.0**-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("num_rows", [1, 7])
+def test_silu_mul_is_its_reference_but_for_the_exponential(num_rows: int, device: str) -> None:
+    gate_up = torch.randn(num_rows, 1536, generator=torch.Generator().manual_seed(1)).bfloat16()
+    hidden = ours.silu_mul(gate_up.to(device)).cpu()
+    torch.testing.assert_close(hidden, reference.silu_mul(gate_up), rtol=2.0**-7, atol=1e-30)
+
+
 def test_the_swish_of_extreme_gates_is_finite(device: str) -> None:
     gate_up = torch.zeros(1, 512)
     gate_up[0, :4] = torch.tensor([-1e4, 1e4, -89.0, 89.0])
