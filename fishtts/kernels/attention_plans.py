@@ -36,6 +36,7 @@ _START_TILES = 2.0
 _MERGE_TILES = 1.5
 """What meeting in memory costs, in tiles, and below what each further part does: likewise."""
 _PART_TILES = 0.1
+_TAIL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,8 @@ def _tiles_of_chunk(num_pairs: int, num_tiles: int, slots: int) -> int:
         parts = -(-num_tiles // tiles)
         waves = max(1.0, num_pairs * parts / slots)
         merge = _MERGE_TILES + _PART_TILES * parts if parts > 1 else 0.0
-        return waves * (tiles + _START_TILES) + merge
+        # Whoever starts last runs beside fewer and fewer others.
+        return (waves + _TAIL) * (tiles + _START_TILES) + merge
 
     fewest = -(-num_tiles // MAX_CHUNKS)
     return min(range(fewest, num_tiles + 1), key=time)

@@ -61,7 +61,6 @@ def load_transposed_values(
 
     Zeros in pages beyond ``end``; what its own page holds there comes along, and is finite.
     """
-    COUNT: tl.constexpr = BLOCK_T // PAGE
     inside = tl.arange(0, PAGE)[None, :]
     starts = tl.reshape(((pages * G + group) * (PAGE * D))[:, None] + inside, (BLOCK_T,))
     at = starts[None, :] + (tl.arange(0, D) * PAGE)[:, None]

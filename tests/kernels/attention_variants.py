@@ -21,13 +21,12 @@ _GROUPS, _GROUP, _SIZE = 8, 4, 128
 def variants() -> Iterator[Variant]:
     """Every variant; names end in the compute capability."""
     for capability in (HOPPER, BLACKWELL):
-        for kind in ("bf16", "fp8", "fp8_products"):
-            for page in (16, 64):
-                yield _decode(capability, kind, page)
+        for kind, page in (("bf16", 16), ("fp8", 64), ("fp8_products", 16)):
+            yield _decode(capability, kind, page)
             yield _prefill(capability, kind, 64)
-        yield _prefill(capability, "bf16", 128)
-        yield _prefill(capability, "plain", 64)
         yield _shift(capability)
+    yield _prefill(HOPPER, "bf16", 128)
+    yield _prefill(HOPPER, "plain", 64)
 
 
 def _pages(kind: str) -> tuple[dict[str, str], dict[str, object]]:
