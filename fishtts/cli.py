@@ -23,6 +23,7 @@ from fishtts.config import (
     DEFAULT_MODEL,
     DEFAULT_SPEECH,
     DTYPES,
+    WEIGHT_FORMATS,
     EngineConfig,
     SpeechConfig,
 )
@@ -170,6 +171,33 @@ Model = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Never use the network.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
+
+
+FormatName = Annotated[
+    str,
+    typer.Option(
+        "--format", help="bsfp8, mxfp8 or w8a16.", autocompletion=_choices(WEIGHT_FORMATS)
+    ),
+]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN=FORMAT",
+        help="Another format, or bf16, for layers by name: '*.0.attention.*=w8a16'.",
+    ),
+]
+
+
+def _kept(options: list[str] | None) -> dict[str, str]:
+    """Read patterns of layers and their formats."""
+    pairs = [option.rpartition("=") for option in options or []]
+    for pattern, _, form in pairs:
+        if not pattern or form not in (*WEIGHT_FORMATS, "bf16"):
+            raise UsageError(
+                "--keep takes a pattern of layers and a format.",
+                hint="For example: --keep '*.0.attention.*=w8a16'",
+            )
+    return {pattern: form for pattern, _, form in pairs}
 
 
 @app.command()
@@ -351,6 +379,49 @@ def models_pull(
         print_line(str(hub.pull(source, quiet=quiet or not sys.stderr.isatty())))
 
 
+@models_app.command("quantize")
+def models_quantize(
+    name: Annotated[str, typer.Argument(autocompletion=_model_names)],
+    output: Annotated[str, typer.Option("-o", "--output", help="The folder to write.")],
+    format_name: FormatName,
+    keep: Keep = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a folder that exists.")] = False,
+    quiet: Quiet = False,
+    offline: Offline = False,
+) -> None:
+    """Write a copy of a model whose layers are FP8; half the size, for GPUs that multiply it.
+
+    Interrupted, it goes on where it was when it is run again.
+    """
+    from pathlib import Path
+
+    from tqdm import tqdm
+
+    from fishtts import hub
+    from fishtts.models.quantize_folder import quantize_folder
+    from fishtts.printing import print_line, readable_bytes
+
+    folder = hub.locate(hub.parse(name), offline=offline, quiet=quiet)
+    hide = quiet or not sys.stderr.isatty()
+    with tqdm(disable=hide, unit="B", unit_scale=True, leave=False) as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        made = quantize_folder(
+            folder,
+            Path(output),
+            format_name,
+            keep=_kept(keep),
+            is_forced=force,
+            progress=show,
+        )
+    before, after = readable_bytes(made.bytes_before), readable_bytes(made.bytes_after)
+    layers = ", ".join(f"{count} layers {form}" for form, count in made.layers.items())
+    print_line(f"{made.folder}: {layers}; {after} of weights, before {before}")
+
+
 @models_app.command("path")
 def models_path(name: Annotated[str, typer.Argument(autocompletion=_model_names)]) -> None:
     """Print the folder of a model that is on this machine."""
@@ -425,3 +496,36 @@ def doctor(as_json: Json = False) -> None:
     from fishtts.doctor import examine, print_findings
 
     print_findings(examine(), as_json=as_json)
+
+
+@app.command()
+def verify(
+    model: Model = DEFAULT_MODEL,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format",
+            help="bsfp8, mxfp8 or w8a16; all if not given.",
+            autocompletion=_choices(WEIGHT_FORMATS),
+        ),
+    ] = None,
+    quantized: Annotated[
+        str, typer.Option(help="The folder of a quantised copy, to compare that instead.")
+    ] = "",
+    keep: Keep = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = DEFAULT_ENGINE.device,
+    as_json: Json = False,
+    offline: Offline = False,
+) -> None:
+    """Compare what a model says in FP8 with what it says in bf16: tokens, logits, layers."""
+    from fishtts.verify import verify as compare
+
+    compare(
+        model,
+        formats or (),
+        keep=_kept(keep),
+        quantized=quantized,
+        device=device,
+        offline=offline,
+        as_json=as_json,
+    )

@@ -18,6 +18,10 @@ MAX_BATCH = 1024
 """Requests that may run together at the very most."""
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+"""What activations, and weights that are not quantised, may be."""
+
+WEIGHT_FORMATS = ("bsfp8", "mxfp8", "w8a16")
+"""FP8 formats of weights; ``fishtts/models/quantized.py`` says what they are."""
 
 
 @dataclass(frozen=True, slots=True)

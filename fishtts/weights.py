@@ -9,7 +9,7 @@ import hashlib
 import json
 import pickle
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -74,32 +74,53 @@ def load_into(
 ) -> None:
     """Fill a module, which may be on the meta device, with exactly the tensors of the files.
 
-    Shapes and names are checked before the first tensor is read. Floating-point tensors become
-    ``dtype``.
+    Shapes and names are checked before the first tensor is read. Floating-point parameters become
+    ``dtype``; buffers (the codes and scales of quantised weights) have types of their own.
 
     Raises: ``ModelError`` naming the file and the tensor that is missing, unknown, of another
     shape, or unreadable.
     """
+    readers = _matching(module, files)
+    state: dict[str, Tensor] = {}
+    kinds = {name: buffer.dtype for name, buffer in module.named_buffers()}
+    for name, reader in readers.items():
+        tensor = reader.read(name)
+        if name in kinds:
+            reader.check_dtype(name, tensor, kinds[name])
+            state[name] = tensor.to(device=device, copy=True)
+        else:
+            kind = dtype if tensor.is_floating_point() else tensor.dtype
+            state[name] = tensor.to(device=device, dtype=kind, copy=True)
+    module.load_state_dict(state, strict=True, assign=True)
+
+
+def tensor_source(module: nn.Module, files: Sequence[Path]) -> Callable[[str], Tensor]:
+    """Open files that hold exactly the tensors of a module, to read them one at a time by name.
+
+    A tensor may be a view of the mapped file.
+
+    Raises: as ``load_into``.
+    """
+    readers = _matching(module, files)
+    return lambda name: readers[name].read(name)
+
+
+def _matching(module: nn.Module, files: Sequence[Path]) -> dict[str, _Reader]:
+    """Find the file of each tensor of a module; there must be one for each, and no others."""
     shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-    readers = [_Reader(path) for path in files]
-    seen: dict[str, Path] = {}
-    for reader in readers:
+    seen: dict[str, _Reader] = {}
+    for reader in [_Reader(path) for path in files]:
         reader.check(shapes)
         for name in reader.names:
             if name in seen:
                 raise ModelError(
-                    f'The tensor "{name}" is in {seen[name]} and again in {reader.path}.'
+                    f'The tensor "{name}" is in {seen[name].path} and again in {reader.path}.'
                 )
-            seen[name] = reader.path
+            seen[name] = reader
     if missing := [name for name in shapes if name not in seen]:
         where = files[0] if len(files) == 1 else files[0].parent
         raise ModelError(f"{where} lacks the {_listed(missing)}.", hint=_REMEDY)
-    state: dict[str, Tensor] = {}
-    for reader in readers:
-        for name, tensor in reader.tensors():
-            kind = dtype if tensor.is_floating_point() else tensor.dtype
-            state[name] = tensor.to(device=device, dtype=kind, copy=True)
-    module.load_state_dict(state, strict=True, assign=True)
+    return seen
 
 
 def identity(files: Sequence[Path]) -> str:
@@ -137,12 +158,24 @@ class _Reader:
                     hint=_REMEDY,
                 )
 
+    def check_dtype(self, name: str, tensor: Tensor, dtype: torch.dtype) -> None:
+        """Compare the type of a buffer with the one that is expected."""
+        if tensor.dtype != dtype:
+            raise ModelError(
+                f'{self.path}: the tensor "{name}" is {tensor.dtype}, and not {dtype}.',
+                hint=_REMEDY,
+            )
+
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Read one after another."""
         for name in self.names:
-            with _readable(self.path, name):
-                tensor = self._file[name] if self._is_dict else self._file.get_tensor(name)
-            yield name, tensor
+            yield name, self.read(name)
+
+    def read(self, name: str) -> Tensor:
+        """Read one."""
+        with _readable(self.path, name):
+            tensor: Tensor = self._file[name] if self._is_dict else self._file.get_tensor(name)
+        return tensor
 
     @property
     def _is_dict(self) -> bool:

@@ -14,6 +14,8 @@ from fishtts.models import LoadedModel
 if TYPE_CHECKING:
     import torch
 
+    from fishtts.models.dual_ar.net import DualAR
+
 
 def load(
     folder: Path, values: Mapping[str, Any], *, device: torch.device | str, dtype: torch.dtype
@@ -24,15 +26,31 @@ def load(
     """
     import torch
 
-    from fishtts.models.dual_ar.config import DualARConfig
-    from fishtts.models.dual_ar.net import DualAR
     from fishtts.models.dual_ar.prompt import PromptBuilder
     from fishtts.weights import load_into, model_files
 
-    config = DualARConfig.from_dict(values)
-    prompts = PromptBuilder.load(folder / "tokenizer.json", config)
-    with torch.device("meta"):
-        net = DualAR(config)
+    net = empty_net(values)
+    prompts = PromptBuilder.load(folder / "tokenizer.json", net.config)
     load_into(net, model_files(folder), device=device, dtype=dtype)
     net.eval().requires_grad_(False)
-    return LoadedModel(net, prompts, config, folder, torch.device(device), dtype)
+    return LoadedModel(net, prompts, net.config, folder, torch.device(device), dtype)
+
+
+def empty_net(values: Mapping[str, Any]) -> DualAR:
+    """Make the net that a ``config.json`` describes, its quantised layers included, without memory.
+
+    Raises: ``ModelError`` naming the key that is not understood.
+    """
+    import torch
+
+    from fishtts.models.dual_ar.config import DualARConfig
+    from fishtts.models.dual_ar.net import DualAR
+    from fishtts.models.quantized import Quantization, install
+
+    quantization = Quantization.from_dict(values)
+    config = DualARConfig.from_dict(values)
+    with torch.device("meta"):
+        net = DualAR(config)
+        if quantization is not None:
+            install(net, quantization)
+    return net

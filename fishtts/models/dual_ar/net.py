@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fishtts.models.dual_ar.config import DualARConfig, TransformerConfig
+from fishtts.models.quantized import feed_forward, linear
 
 Draw = Callable[[int, Tensor], Tensor]
 """``draw(codebook, logits [B, V]) -> int64 [B]``."""
@@ -175,11 +176,11 @@ class Layer:
     """
 
     def __init__(self, block: Block, config: TransformerConfig) -> None:
-        attention, ffn = block.attention, block.feed_forward
+        attention = block.attention
         self.num_heads, self.num_kv_heads = config.n_head, config.n_local_heads
         self.head_dim = config.head_dim
         self.wqkv, self.wo = attention.wqkv.weight, attention.wo.weight
-        self.w1, self.w2, self.w3 = ffn.w1.weight, ffn.w2.weight, ffn.w3.weight
+        self.feed_forward = feed_forward(block.feed_forward)
         self.attention_norm = Norm(block.attention_norm.weight, config.norm_eps)
         self.ffn_norm = Norm(block.ffn_norm.weight, config.norm_eps)
         self.head_norm = HeadNorm(attention, config) if config.attention_qk_norm else None
@@ -207,15 +208,14 @@ class Layer:
         if only_last and length > 1:
             q, x = q[:, :, -1:], x[:, -1:]
         attended = self._attend(q, keys.narrow(2, 0, end), values.narrow(2, 0, end))
-        x = x + F.linear(attended, self.wo)
-        n = self.ffn_norm(x)
-        return x + F.linear(F.silu(F.linear(n, self.w1)).mul_(F.linear(n, self.w3)), self.w2)
+        x = x + linear(attended, self.wo)
+        return x + self.feed_forward(self.ffn_norm(x))
 
     def _project(self, x: Tensor, turns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries [B, H, T, D] and keys [B, G, T, D], and values [B, G, T, D]."""
         n, g = self.num_heads, self.num_kv_heads
         batch, length, _ = x.shape
-        heads = F.linear(x, self.wqkv).view(batch, length, n + 2 * g, self.head_dim).transpose(1, 2)
+        heads = linear(x, self.wqkv).view(batch, length, n + 2 * g, self.head_dim).transpose(1, 2)
         qk, v = heads.split_with_sizes((n + g, g), 1)
         if self.head_norm is not None:
             qk = self.head_norm(qk)
@@ -296,15 +296,16 @@ class Stack:
         self._config = config
         self.layers = [Layer(block, config) for block in _blocks(module.layers)]
         self.norm = Norm(module.norm.weight, config.norm_eps)
+        self._like = module.norm.weight
         self._turns = self._make_turns(config.max_seq_len if config.max_seq_len <= 64 else 1024)
 
     def _make_turns(self, length: int) -> Tensor:
-        config, device = self._config, self.layers[0].wqkv.device
+        config, device = self._config, self._like.device
         return rope_table(length, config.head_dim, config.rope_base, device)
 
     def new_cache(self, batch: int, capacity: int) -> KVCache:
         """An empty cache for it."""
-        return KVCache(self._config, batch, capacity, self.layers[0].wqkv)
+        return KVCache(self._config, batch, capacity, self._like)
 
     def __call__(self, x: Tensor, cache: KVCache, *, only_last: bool = False) -> Tensor:
         """Run x [B, T, E] at the positions after those in the cache; the last norm is not applied.
