@@ -28,6 +28,7 @@ OPS = (
     "causal_attention",
     "paged_prefill",
     "paged_decode",
+    "norm_rope_store",
 )
 """Functions that every backend has, with the signatures of ``reference.py``."""
 

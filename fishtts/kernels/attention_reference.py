@@ -29,7 +29,8 @@ class KVPages:
 
     In FP8 each position of each head has its own scale, what a page holds of one head is one run of
     memory, and values lie transposed: so the matrix unit reads both without turning bytes around.
-    Positions beyond a request's length may hold anything.
+    Positions beyond a request's length may hold anything, but FP8 codes are always finite: where a
+    key or value is not, its codes are zeros and its scale is NaN.
     """
 
     keys: Tensor

@@ -1,4 +1,4 @@
-"""What the ops refuse, in one wording; and the FP8 type they mean.
+"""What the ops refuse, in one wording; and the constants of FP8 that they share.
 
 Owns no arithmetic. Knows no single op.
 """
@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 FP8 = torch.float8_e4m3fn
+FP8_MAX = 448.0
 GROUP = 128
+MIN_AMAX = 2.0**-96
+"""Where a group's largest value is smaller, it counts as this: no scale is ever subnormal."""
 
 
 def check_columns(name: str, tensor: Tensor, group: int = GROUP) -> None:

@@ -31,12 +31,10 @@ from torch import Tensor
 from fishtts.kernels.attention_reference import causal_attention as causal_attention
 from fishtts.kernels.attention_reference import paged_decode as paged_decode
 from fishtts.kernels.attention_reference import paged_prefill as paged_prefill
-from fishtts.kernels.checks import FP8, GROUP, check_columns, check_shape
+from fishtts.kernels.checks import FP8, FP8_MAX, GROUP, MIN_AMAX, check_columns, check_shape
+from fishtts.kernels.small_reference import norm_rope_store as norm_rope_store
 
-FP8_MAX = 448.0
 MX_GROUP = 32
-MIN_AMAX = 2.0**-96
-"""Where a group's largest value is smaller, it counts as this: no scale is ever subnormal."""
 
 
 def _encode(values: Tensor, is_finite: Tensor) -> Tensor:

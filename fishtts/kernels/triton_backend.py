@@ -17,11 +17,13 @@ from fishtts.kernels.quantize import (
     silu_mul,
     silu_mul_quantize,
 )
+from fishtts.kernels.store_kv import norm_rope_store
 
 __all__ = [
     "bsgemm",
     "causal_attention",
     "mxfp8_linear",
+    "norm_rope_store",
     "paged_decode",
     "paged_prefill",
     "prev_tokens_shift_",

@@ -65,6 +65,7 @@ def test_the_matrix_unit_multiplies_in_the_type_it_was_asked_to(
 def test_keys_and_values_come_in_the_background(capability: int, reports: dict[str, dict]) -> None:
     bf16 = reports[f"decode_bf16_page16_{capability}"]["instructions"]
     products = reports[f"decode_fp8_products_page16_{capability}"]["instructions"]
-    # 16 bytes a thread: two tiles of 64 x 128 in 128 threads, once before the loop and once in it.
-    assert bf16["cp_async"] >= 2 * 16
+    # 16 bytes a thread, of two tiles of 64 x 128 in 128 threads, once before the loop and once in
+    # it. On sm_120 bf16 values wait in registers instead.
+    assert bf16["cp_async"] >= (2 * 16 if capability == HOPPER else 16)
     assert products["cp_async"] >= 2 * 8
