@@ -108,7 +108,8 @@ def verify(
 ) -> None:
     """Compare a model in each format with itself in bf16, and print what came out.
 
-    Without ``formats``: in float32, as a yardstick, and in all of them. ``quantized`` is the folder of a quantised copy to compare instead.
+    Without ``formats``: in float32, as a yardstick, and in all of them. ``quantized`` is the folder
+    of a quantised copy to compare instead.
 
     Raises: ``GateError`` where tokens differ.
     """
