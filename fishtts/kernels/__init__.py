@@ -29,6 +29,8 @@ OPS = (
     "paged_prefill",
     "paged_decode",
     "norm_rope_store",
+    "residual_rms_norm",
+    "residual_rms_norm_quantize",
 )
 """Functions that every backend has, with the signatures of ``reference.py``."""
 

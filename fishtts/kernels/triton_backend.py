@@ -17,6 +17,7 @@ from fishtts.kernels.quantize import (
     silu_mul,
     silu_mul_quantize,
 )
+from fishtts.kernels.rms_norm import residual_rms_norm, residual_rms_norm_quantize
 from fishtts.kernels.store_kv import norm_rope_store
 
 __all__ = [
@@ -30,6 +31,8 @@ __all__ = [
     "quantize_1x32",
     "quantize_1x128",
     "quantize_128x128",
+    "residual_rms_norm",
+    "residual_rms_norm_quantize",
     "silu_mul",
     "silu_mul_quantize",
     "w8a16_linear",
