@@ -31,6 +31,7 @@ OPS = (
     "norm_rope_store",
     "residual_rms_norm",
     "residual_rms_norm_quantize",
+    "draw_codes",
 )
 """Functions that every backend has, with the signatures of ``reference.py``."""
 

@@ -18,11 +18,13 @@ from fishtts.kernels.quantize import (
     silu_mul_quantize,
 )
 from fishtts.kernels.rms_norm import residual_rms_norm, residual_rms_norm_quantize
+from fishtts.kernels.sampling import draw_codes
 from fishtts.kernels.store_kv import norm_rope_store
 
 __all__ = [
     "bsgemm",
     "causal_attention",
+    "draw_codes",
     "mxfp8_linear",
     "norm_rope_store",
     "paged_decode",
