@@ -27,6 +27,10 @@ quality:
 bench:
     python bench/say.py
 
+# how fast the kernels are (needs a CUDA device)
+bench-kernels:
+    python bench/kernels.py
+
 # regenerate the command reference; a test fails when it is out of date
 docs:
     python docs/make_cli.py

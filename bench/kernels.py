@@ -446,8 +446,8 @@ def plans(
         if splits <= largest:
             for num_stages, use_pdl in itertools.product((4, 6, 8), (False, True)):
                 yield replace(start, splits=splits, num_stages=num_stages, use_pdl=use_pdl)
-    for block_n, block_m in itertools.product((64, 128), (16, 32, 64)):
-        if block_m >= min(num_tokens, 64) or block_m == 32:
+    for block_n, block_m in itertools.product((64, 128), (16, 32, 64, 128)):
+        if min(num_tokens, 32) <= block_m <= 2 * num_tokens or block_m == 32:
             for splits in (1, 2, 4, 8):
                 if splits <= largest:
                     yield replace(
@@ -457,9 +457,20 @@ def plans(
                         splits=splits,
                         num_warps=8 if block_n == 128 else 4,
                     )
-    yield replace(start, use_tma=False)
+    yield replace(start, use_token_tma=False)
+    yield replace(start, use_tma=False, use_token_tma=False)
     for prefetch_blocks in (1, 2, 8):
         yield replace(start, use_pdl=True, prefetch_blocks=prefetch_blocks)
+
+
+def best(swept: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The fastest plan of each product, form and number of tokens."""
+    fastest: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for entry in swept:
+        key = (entry["name"], entry["form"], entry["num_tokens"])
+        if entry["us"] and (key not in fastest or entry["us"] < fastest[key]["us"]):
+            fastest[key] = entry
+    return list(fastest.values())
 
 
 def describe(row: Row) -> str:
@@ -526,12 +537,16 @@ def main() -> int:
         heading = f"{'':18}{'form':27}{'M':>5}{'us':>9}{'floor':>9}{'share':>7}"
         print("\n".join((heading, *map(describe, bench.rows))))
     print(", ".join(f"{key} {value}" for key, value in about.items()))
-    rows = swept or [asdict(row) for row in bench.rows]
-    kind = "sweep" if args.sweep else "rows"
-    result = json.dumps({"machine": about, "is_complete": bench.has_time, kind: rows})
+    result: dict[str, Any] = {"machine": about, "is_complete": bench.has_time}
+    if args.sweep:
+        # All that was timed goes into the file; what a reader of the last line wants is the best.
+        everything, result["best"] = {**result, "sweep": swept}, best(swept)
+    else:
+        result["rows"] = [asdict(row) for row in bench.rows]
+        everything = result
     if args.output:
-        args.output.write_text(result + "\n")
-    print(result)
+        args.output.write_text(json.dumps(everything) + "\n")
+    print(json.dumps(result))
     return 1 if any(row.fault for row in bench.rows) else 0
 
 

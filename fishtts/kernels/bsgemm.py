@@ -8,6 +8,7 @@ no model.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -29,9 +30,10 @@ from fishtts.kernels.reference import FP8, GROUP, check_columns, check_shape
 from fishtts.kernels.split_k import finish_tile, prefetch_rows
 
 
-@triton.jit(do_not_specialize=["num_tokens"])
+@triton.jit(do_not_specialize=["first_token", "num_tokens"])
 def block_scaled_kernel(
     x_ptr,
+    x_desc,
     x_scale_ptr,
     weight_ptr,
     weight_desc,
@@ -39,6 +41,7 @@ def block_scaled_kernel(
     out_ptr,
     partial_ptr,
     counter_ptr,
+    first_token,
     num_tokens,
     num_rows,
     num_columns,
@@ -48,6 +51,7 @@ def block_scaled_kernel(
     STAGES: tl.constexpr,
     QUANTIZED: tl.constexpr,
     TMA: tl.constexpr,
+    X_TMA: tl.constexpr,
     PDL: tl.constexpr,
     PREFETCH: tl.constexpr,
 ):
@@ -60,7 +64,7 @@ def block_scaled_kernel(
     end = (tl.program_id(1) + 1) * num_blocks // tl.num_programs(1)
     first_row = tl.program_id(0) * BLOCK_N
     rows = first_row + tl.arange(0, BLOCK_N)
-    tokens = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
+    tokens = first_token + tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.arange(0, 128)
     if PDL:
         # Weights do not depend on the kernel before: they may come while it ends.
@@ -74,7 +78,10 @@ def block_scaled_kernel(
     scale_at = weight_scale_ptr + (first_row // 128) * num_blocks
     acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
     for block in tl.range(begin, end, num_stages=STAGES):
-        x = tl.load(x_ptr + x_at + block * 128, mask=is_token[:, None], other=0.0)
+        if X_TMA:
+            x = x_desc.load([first_token + tl.program_id(2) * BLOCK_M, block * 128])
+        else:
+            x = tl.load(x_ptr + x_at + block * 128, mask=is_token[:, None], other=0.0)
         if TMA:
             weight = weight_desc.load([first_row, block * 128])
         else:
@@ -92,6 +99,7 @@ def block_scaled_kernel(
         out_ptr,
         partial_ptr,
         counter_ptr,
+        first_token,
         num_tokens,
         num_rows,
         BLOCK_N,
@@ -107,31 +115,40 @@ def gpu_facts(device: torch.device) -> Gpu:
     return Gpu(num_processors(device), shared_limit(device), has_tma)
 
 
-def split_buffers(plan: Plan, num_tokens: int, num_rows: int, like: Tensor) -> tuple[Any, Any, Any]:
-    """The grid of a product, room for its partial sums, and its counters."""
-    grid = (
+def launches(
+    plan: Plan, num_tokens: int, num_rows: int, like: Tensor
+) -> Iterator[tuple[tuple[int, int, int], Tensor, Tensor, int]]:
+    """Grids that together make a product, each with room for its partial sums, its counters and its
+    first token.
+
+    One grid, but where a split product has so many tiles that the partial sums would take more
+    memory than the weights.
+    """
+    row_tiles, token_tiles = (
         triton.cdiv(num_rows, plan.block_n),
-        plan.splits,
         triton.cdiv(num_tokens, plan.block_m),
     )
     if plan.splits == 1:
-        return grid, like, like
-    num_tiles = grid[0] * grid[2]
-    if num_tiles > MAX_TILES:
-        raise ValueError(f"A product of {num_tiles} tiles cannot be split; at most {MAX_TILES}.")
-    size = num_tiles * plan.splits * plan.block_n * plan.block_m
+        yield (row_tiles, 1, token_tiles), like, like, 0
+        return
+    at_once = max(1, min(token_tiles, MAX_TILES // row_tiles))
+    size = row_tiles * at_once * plan.splits * plan.block_n * plan.block_m
     partial = torch.empty(size, dtype=torch.float32, device=like.device)
-    return grid, partial, counters(like.device)
+    for first in range(0, token_tiles, at_once):
+        count = min(at_once, token_tiles - first)
+        grid = (row_tiles, plan.splits, count)
+        yield grid, partial, counters(like.device), first * plan.block_m
 
 
-def weight_descriptor(weight: Tensor, plan: Plan) -> Any:
-    """How tiles of a weight are read: through a tensor descriptor, or by pointers."""
-    if not plan.use_tma:
-        return weight
+def descriptor(tensor: Tensor, block_rows: int, is_wanted: bool) -> Any:
+    """How tiles of 128 columns are read: through a tensor descriptor, or by pointers."""
+    if not is_wanted:
+        return tensor
     from triton.tools.tensor_descriptor import TensorDescriptor
 
+    shape, strides = list(tensor.shape), list(tensor.stride())
     return TensorDescriptor(
-        weight, list(weight.shape), list(weight.stride()), [plan.block_n, BLOCK_K]
+        tensor, shape, [shape[1], 1] if shape[0] == 1 else strides, [block_rows, BLOCK_K]
     )
 
 
@@ -155,31 +172,36 @@ def run_block_scaled(
         check_shape("x", x, (num_tokens, num_columns), FP8)
         check_shape("x_scale", x_scale, (num_blocks, num_tokens), torch.float32)
     out = torch.empty((num_tokens, num_rows), dtype=out_dtype, device=x.device)
-    grid, partial, zeros = split_buffers(plan, num_tokens, num_rows, out)
-    block_scaled_kernel[grid](
-        x,
-        weight_scale if x_scale is None else x_scale,
-        weight,
-        weight_descriptor(weight, plan),
-        weight_scale,
-        out,
-        partial,
-        zeros,
-        num_tokens,
-        num_rows,
-        num_columns,
-        BLOCK_N=plan.block_n,
-        BLOCK_M=plan.block_m,
-        SPLIT=plan.splits > 1,
-        STAGES=plan.num_stages,
-        QUANTIZED=x_scale is not None,
-        TMA=plan.use_tma,
-        PDL=plan.use_pdl,
-        PREFETCH=plan.prefetch_blocks,
-        num_warps=plan.num_warps,
-        num_stages=plan.num_stages,
-        **launch_options(plan.use_pdl),
-    )
+    x_desc = descriptor(x, plan.block_m, plan.use_token_tma)
+    weight_desc = descriptor(weight, plan.block_n, plan.use_tma)
+    for grid, partial, zeros, first_token in launches(plan, num_tokens, num_rows, out):
+        block_scaled_kernel[grid](
+            x,
+            x_desc,
+            weight_scale if x_scale is None else x_scale,
+            weight,
+            weight_desc,
+            weight_scale,
+            out,
+            partial,
+            zeros,
+            first_token,
+            num_tokens,
+            num_rows,
+            num_columns,
+            BLOCK_N=plan.block_n,
+            BLOCK_M=plan.block_m,
+            SPLIT=plan.splits > 1,
+            STAGES=plan.num_stages,
+            QUANTIZED=x_scale is not None,
+            TMA=plan.use_tma,
+            X_TMA=plan.use_token_tma,
+            PDL=plan.use_pdl,
+            PREFETCH=plan.prefetch_blocks,
+            num_warps=plan.num_warps,
+            num_stages=plan.num_stages,
+            **launch_options(plan.use_pdl),
+        )
     return out
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MAX_TILES = 4096
-"""Tiles of one split product: what has more tiles than the GPU has room for is not split."""
+MAX_TILES = 1024
+"""Tiles of a split product that are in the making at a time: with 64x64 sums, 16 MB a split."""
 _MAX_STREAMS = 256
 
 _counters: dict[torch.device, Tensor] = {}

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fishtts.kernels.bsgemm import gpu_facts, split_buffers
+from fishtts.kernels.bsgemm import gpu_facts, launches
 from fishtts.kernels.launch import capability, launch_options
 from fishtts.kernels.plans import Plan, plan_product
 from fishtts.kernels.reference import FP8, GROUP, MX_GROUP, check_columns, check_shape
@@ -37,7 +37,7 @@ def _block_in_groups(acc, x_at, x_words, weight_at, weight_words, is_token, is_r
     return acc
 
 
-@triton.jit(do_not_specialize=["num_tokens"])
+@triton.jit(do_not_specialize=["first_token", "num_tokens"])
 def mxfp8_kernel(
     x_ptr,
     x_exponent_ptr,
@@ -46,6 +46,7 @@ def mxfp8_kernel(
     out_ptr,
     partial_ptr,
     counter_ptr,
+    first_token,
     num_tokens,
     num_rows,
     num_columns,
@@ -65,7 +66,7 @@ def mxfp8_kernel(
     begin = tl.program_id(1) * num_blocks // tl.num_programs(1)
     end = (tl.program_id(1) + 1) * num_blocks // tl.num_programs(1)
     rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    tokens = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
+    tokens = first_token + tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     if PDL:
         first_bytes = tl.minimum(end - begin, PREFETCH) * 128
         prefetch_rows(weight_ptr + begin * 128, rows, num_rows, num_columns, first_bytes)
@@ -114,6 +115,7 @@ def mxfp8_kernel(
         out_ptr,
         partial_ptr,
         counter_ptr,
+        first_token,
         num_tokens,
         num_rows,
         BLOCK_N,
@@ -149,29 +151,34 @@ def run_mxfp8(
         shape = (num_blocks, size, GROUP // MX_GROUP)
         check_shape(f"{name}_exponents", exponents, shape, torch.uint8)
     out = torch.empty((num_tokens, num_rows), dtype=out_dtype, device=x.device)
-    grid, partial, zeros = split_buffers(plan, num_tokens, num_rows, out)
-    mxfp8_kernel[grid](
-        x,
-        x_exponents if native else x_exponents.view(torch.int32),
-        weight,
-        weight_exponents if native else weight_exponents.view(torch.int32),
-        out,
-        partial,
-        zeros,
-        num_tokens,
-        num_rows,
-        num_columns,
-        BLOCK_N=plan.block_n,
-        BLOCK_M=plan.block_m,
-        SPLIT=plan.splits > 1,
-        STAGES=plan.num_stages,
-        NATIVE=native,
-        PDL=plan.use_pdl,
-        PREFETCH=plan.prefetch_blocks,
-        num_warps=plan.num_warps,
-        num_stages=plan.num_stages,
-        **launch_options(plan.use_pdl),
-    )
+    if not native:
+        x_exponents, weight_exponents = (
+            t.view(torch.int32) for t in (x_exponents, weight_exponents)
+        )
+    for grid, partial, zeros, first_token in launches(plan, num_tokens, num_rows, out):
+        mxfp8_kernel[grid](
+            x,
+            x_exponents,
+            weight,
+            weight_exponents,
+            out,
+            partial,
+            zeros,
+            first_token,
+            num_tokens,
+            num_rows,
+            num_columns,
+            BLOCK_N=plan.block_n,
+            BLOCK_M=plan.block_m,
+            SPLIT=plan.splits > 1,
+            STAGES=plan.num_stages,
+            NATIVE=native,
+            PDL=plan.use_pdl,
+            PREFETCH=plan.prefetch_blocks,
+            num_warps=plan.num_warps,
+            num_stages=plan.num_stages,
+            **launch_options(plan.use_pdl),
+        )
     return out
 
 

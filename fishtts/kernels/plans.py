@@ -31,7 +31,8 @@ _REDUCE_BLOCKS = 0.5
 class Plan:
     """One way to run a product.
 
-    ``use_tma`` reads weights through tensor descriptors; ``use_pdl`` starts before the kernel
+    ``use_tma`` reads weights through tensor descriptors, ``use_token_tma`` tokens too: then one
+    barrier a stage waits for both, and no thread copies. ``use_pdl`` starts before the kernel
     before it has ended and fetches ``prefetch_blocks`` column blocks of weights meanwhile.
     """
 
@@ -41,6 +42,7 @@ class Plan:
     num_stages: int
     num_warps: int = 4
     use_tma: bool = True
+    use_token_tma: bool = True
     use_pdl: bool = USE_PDL
     prefetch_blocks: int = 4
 
@@ -75,7 +77,8 @@ def plan_product(
     """
     tokens = 64 if deterministic else num_tokens
     block_m = _token_tile(tokens)
-    block_n = 128 if tokens > 64 and num_rows >= 64 * gpu.num_processors else 64
+    is_wide = tokens > 64 and num_rows >= 64 * gpu.num_processors
+    block_n = 128 if is_wide or block_m == 128 else 64
     stage_bytes = BLOCK_K * (block_n + block_m * token_bytes)
     num_stages = min(6, (gpu.shared_bytes - _RESERVED_BYTES) // stage_bytes)
     resident = max(1, min(4, gpu.processor_bytes // (num_stages * stage_bytes + _RESERVED_BYTES)))
@@ -88,21 +91,23 @@ def plan_product(
         num_stages,
         num_warps=8 if block_n > 64 else 4,
         use_tma=gpu.has_tma,
+        use_token_tma=gpu.has_tma,
     )
 
 
 def _token_tile(num_tokens: int) -> int:
-    """Tokens in a tile: Triton's FP8 product on Hopper starts at 16."""
+    """Tokens in a tile: Triton's FP8 product on Hopper starts at 16. Up to 128 tokens weights are
+    read twice at most; beyond, arithmetic counts more than bytes."""
     for tile in (16, 32):
         if num_tokens <= tile:
             return tile
-    return 64
+    return 64 if num_tokens <= 128 else 128
 
 
 def _splits(num_tiles: int, num_blocks: int, slots: int) -> int:
     """Parts of the columns, so that every slot of the GPU has work, for the least estimated time.
 
-    A product with more tiles than slots is not split, so that the counters of the tiles are few.
+    A product with more tiles than slots is not split.
     """
     if num_tiles >= slots:
         return 1

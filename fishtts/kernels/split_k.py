@@ -16,15 +16,16 @@ def prefetch_rows(start_ptr, rows, num_rows, row_bytes, num_bytes):
 
     They come into the L2 cache while the kernel before still runs.
     """
-    at = tl.minimum(rows, num_rows - 1).to(tl.int64) * row_bytes
-    tl.inline_asm_elementwise(
-        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;",
-        "=r,l,r",
-        [start_ptr + at, tl.zeros_like(rows) + num_bytes],
-        dtype=tl.int32,
-        is_pure=False,
-        pack=1,
-    )
+    if num_bytes > 0:
+        at = tl.minimum(rows, num_rows - 1).to(tl.int64) * row_bytes
+        tl.inline_asm_elementwise(
+            "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;",
+            "=r,l,r",
+            [start_ptr + at, tl.zeros_like(rows) + num_bytes],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
 
 
 @triton.jit
@@ -53,6 +54,7 @@ def finish_tile(
     out_ptr,
     partial_ptr,
     counter_ptr,
+    first_token,
     num_tokens,
     num_rows,
     BLOCK_N: tl.constexpr,
@@ -61,10 +63,10 @@ def finish_tile(
 ):
     """Write acc [BLOCK_N, BLOCK_M] to out [tokens, rows], after adding the other splits'.
 
-    The grid is (tiles of rows, splits, tiles of tokens).
+    The grid is (tiles of rows, splits, tiles of tokens from ``first_token`` on).
     """
     rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    tokens = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
+    tokens = first_token + tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     at = tokens.to(tl.int64)[:, None] * num_rows + rows[None, :]
     mask = (tokens < num_tokens)[:, None] & (rows < num_rows)[None, :]
     if not SPLIT:

@@ -33,7 +33,7 @@ class Variant:
     num_warps: int = 4
     num_stages: int = 3
     use_pdl: bool = False
-    odd: tuple[str, ...] = field(default=("num_tokens", "num_rows"))
+    odd: tuple[str, ...] = field(default=("first_token", "num_tokens", "num_rows"))
 
 
 @dataclass(frozen=True)

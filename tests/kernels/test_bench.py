@@ -40,10 +40,16 @@ def test_a_dry_run_makes_every_row_and_its_last_line_is_json(tmp_path: Path) -> 
     assert ("mlp", "torch bf16", 64) in made
 
 
-def test_a_dry_sweep_names_the_plan_of_every_row() -> None:
-    rows = result("--sweep", "--only", "bsfp8")["sweep"]
+def test_a_dry_sweep_writes_every_plan_and_prints_the_best(tmp_path: Path) -> None:
+    best = result("--sweep", "--only", "bsfp8", "--output", str(tmp_path / "sweep.json"))["best"]
+    rows = json.loads((tmp_path / "sweep.json").read_text())["sweep"]
     assert {row["plan"]["splits"] for row in rows} == {1, 2}
     assert {row["name"] for row in rows} == {"wqkv", "wo", "gate_up", "down"}
+    assert len(best) == 4 * 4
+    for entry in best:
+        same = [r for r in rows if r["name"] == entry["name"]]
+        same = [r for r in same if r["num_tokens"] == entry["num_tokens"]]
+        assert entry["us"] == min(r["us"] for r in same)
 
 
 def test_without_a_gpu_it_says_what_to_do() -> None:

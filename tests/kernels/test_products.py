@@ -101,8 +101,27 @@ def test_every_cut_computes_the_same(block_n: int, splits: int, use_tma: bool, d
     x, weight = inputs(7, 168, 640)
     operands = (*reference.quantize_1x128(x), *reference.quantize_128x128(weight))
     plan = Plan(block_n, 32, splits, 2, num_warps=4 if block_n == 64 else 8, use_tma=use_tma)
+    plan = replace(plan, use_token_tma=use_tma and splits > 1)
     product = run_block_scaled(plan, *moved(operands, device), torch.float32)
     assert_product_close(product, reference.bsgemm(*operands), magnitude(x, weight))
+
+
+@pytest.mark.parametrize("form", ["bsfp8", "mxfp8"])
+def test_products_of_many_tiles_are_made_in_several_launches(
+    form: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fishtts.kernels.bsgemm.MAX_TILES", 8)
+    x, weight = inputs(100, 136, 256)
+    plan = replace(PLAN, splits=2)  # three tiles of rows, seven of tokens
+    if form == "bsfp8":
+        operands = (*reference.quantize_1x128(x), *reference.quantize_128x128(weight))
+        product = run_block_scaled(plan, *moved(operands, device), torch.float32)
+        wanted = reference.bsgemm(*operands)
+    else:
+        operands = (*reference.quantize_1x32(x), *reference.quantize_1x32(weight))
+        product = run_mxfp8(plan, *moved(operands, device), torch.float32, native=False)
+        wanted = reference.mxfp8_linear(*operands)
+    assert_product_close(product, wanted, magnitude(x, weight))
 
 
 @pytest.mark.parametrize("form", ["bsfp8", "w8a16", "mxfp8"])

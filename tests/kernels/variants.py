@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tests.kernels.compiling import Variant
 
-_SIZES = {"num_tokens": "i32", "num_rows": "i32", "num_columns": "i32"}
+_SIZES = {"first_token": "i32", "num_tokens": "i32", "num_rows": "i32", "num_columns": "i32"}
 HOPPER, DATA_CENTRE_BLACKWELL, BLACKWELL = 90, 100, 120
 
 
@@ -20,6 +20,7 @@ def variants() -> Iterator[Variant]:
         yield _product(capability, 64, 16, quantized=False)
     yield _product(HOPPER, 64, 16, quantized=True, splits=1, use_tma=False)
     yield _product(HOPPER, 128, 64, quantized=True)
+    yield _product(HOPPER, 128, 128, quantized=True, splits=1)
     yield _product(DATA_CENTRE_BLACKWELL, 64, 16, quantized=True)
     yield _product(DATA_CENTRE_BLACKWELL, 64, 16, quantized=False)
     yield _mxfp8(DATA_CENTRE_BLACKWELL, 16)
@@ -69,6 +70,7 @@ def _product(
 ) -> Variant:
     from fishtts.kernels.bsgemm import block_scaled_kernel
 
+    kind_of_x = "fp8e4nv" if quantized else "bf16"
     desc = f"tensordesc<fp8e4nv[{block_n}, 128]>" if use_tma else "*fp8e4nv"
     stages = _stages(capability, 128 * (block_n + block_m * (1 if quantized else 2)))
     kind = "bsgemm" if quantized else "w8a16"
@@ -76,7 +78,8 @@ def _product(
         f"{kind}_{block_n}x{block_m}{'' if use_tma else '_pointers'}_{capability}",
         block_scaled_kernel,
         {
-            "x_ptr": "*fp8e4nv" if quantized else "*bf16",
+            "x_ptr": f"*{kind_of_x}",
+            "x_desc": f"tensordesc<{kind_of_x}[{block_m}, 128]>" if use_tma else f"*{kind_of_x}",
             "x_scale_ptr": "*fp32",
             "weight_ptr": "*fp8e4nv",
             "weight_desc": desc,
@@ -93,6 +96,7 @@ def _product(
             "STAGES": stages,
             "QUANTIZED": quantized,
             "TMA": use_tma,
+            "X_TMA": use_tma,
             "PDL": use_tma,
             "PREFETCH": 4,
         },

@@ -1,0 +1,133 @@
+"""``fishtts verify`` and ``fishtts models quantize``: what passes, what does not, what is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from fishtts import verify as verify_module
+from fishtts.errors import ExitCode, ModelError
+from fishtts.models import load_model
+from fishtts.models.dual_ar.net import DualAR
+from fishtts.verify import GateError, Trace, trace, verify
+from tests.fakes import run_fishtts
+from tests.goldens import config_values
+from tests.models.test_quantize_folder import model_folder
+from tests.models.test_quantized import fitting_values
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return model_folder(tmp_path / "model", fitting_values())
+
+
+@pytest.fixture(autouse=True)
+def few_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_module, "PROMPTS", ("Hello.", "Is it late?"))
+
+
+def judged(output: str) -> dict[str, object]:
+    answer = json.loads(output)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def test_a_trace_is_greedy_decoding(folder: Path) -> None:
+    model = load_model(folder, device="cpu", dtype=torch.float32)
+    assert isinstance(model.net, DualAR)
+    made = trace(model, model.prompts.build("Hello."))
+    assert len(made.layers) == model.config.slow.n_layer  # type: ignore[attr-defined]
+    for tokens, logits in zip(made.tokens, made.logits, strict=True):
+        assert [int(values.argmax()) for values in logits] == tokens
+    again = trace(model, model.prompts.build("Hello."), follow=made)
+    assert again.tokens == made.tokens
+    assert all(
+        torch.equal(a, b)
+        for left, right in zip(made.logits, again.logits, strict=True)
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def test_following_a_trace_takes_its_tokens_and_not_ones_own(folder: Path) -> None:
+    model = load_model(folder, device="cpu", dtype=torch.float32)
+    prompt = model.prompts.build("Hello.")
+    made = trace(model, prompt)
+    other = Trace([[(t + 1) % 8 for t in frame] for frame in made.tokens])
+    followed = trace(model, prompt, follow=other)
+    assert followed.tokens == other.tokens
+    assert torch.equal(followed.logits[0][0], made.logits[0][0])
+    assert not torch.equal(followed.logits[1][0], made.logits[1][0])
+
+
+def test_a_model_passes_against_itself(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twin = shutil.copytree(folder, tmp_path / "twin")
+    verify(str(folder), (), keep={}, quantized=str(twin), device="cpu", as_json=True)
+    (verdict,) = judged(capsys.readouterr().out)["verdicts"]  # type: ignore[misc]
+    assert verdict["passed"]
+    assert verdict["num_cases"] == verdict["num_equal"] == 2
+    assert verdict["num_draws"] == verdict["num_draws_equal"]
+    assert verdict["logits_error"] == 0
+    assert min(verdict["layer_cosines"]) == pytest.approx(1)
+
+
+def test_a_format_that_changes_tokens_fails_and_says_where(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(GateError, match="bsfp8") as error:
+        verify(str(folder), ("bsfp8",), keep={}, device="cpu")
+    assert error.value.exit_code == ExitCode.FELL_SHORT
+    output = capsys.readouterr().out
+    assert "bsfp8: FAILED" in output
+    assert "margin" in output
+    assert '"Hello."' in output
+
+
+def test_the_yardstick_is_shown_and_passes_no_gate(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(GateError) as error:
+        verify(str(folder), (), keep={}, device="cpu")
+    assert "float32" not in error.value.message
+    assert "float32: for comparison" in capsys.readouterr().out
+
+
+def test_a_copy_of_another_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    other = model_folder(tmp_path / "other", config_values())
+    with pytest.raises(ModelError, match="sizes differ"):
+        verify(str(folder), (), keep={}, quantized=str(other), device="cpu")
+
+
+def test_the_commands_quantise_and_judge_a_copy(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    arguments = ("models", "quantize", folder, "-o", copy, "--format", "w8a16")
+    done = run_fishtts(*arguments, "--keep", "audio_decoder.*=bf16")
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"w8a16" in done.stdout
+    judged_copy = run_fishtts("verify", "-m", folder, "--quantized", copy, "--json")
+    assert judged_copy.returncode in (ExitCode.OK, ExitCode.FELL_SHORT)
+    (verdict,) = judged(judged_copy.stdout.decode())["verdicts"]  # type: ignore[misc]
+    assert verdict["num_cases"] == 2
+    assert verdict["passed"] == (judged_copy.returncode == ExitCode.OK)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--format", "int4"), "no format"),
+        (("--format", "bsfp8", "--keep", "w8a16"), "--keep takes a pattern"),
+        (("--format", "bsfp8", "--keep", "nothing.*=bf16"), "No layer is called"),
+    ],
+)
+def test_wishes_that_make_no_sense_are_refused(
+    folder: Path, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    done = run_fishtts("models", "quantize", folder, "-o", tmp_path / "copy", *arguments)
+    assert done.returncode == ExitCode.USAGE
+    assert words in done.stderr.decode()
+    assert not (tmp_path / "copy").exists()
