@@ -25,6 +25,11 @@ def variants() -> Iterator[Variant]:
             yield _decode(capability, kind, page)
             yield _prefill(capability, kind, 64)
         yield _shift(capability)
+        yield _store(capability, fp8=False)
+        yield _store(capability, fp8=True)
+        yield _norm(capability, 128)
+        yield _draw(capability, "fp32", 2)
+        yield _draw(capability, "bf16", 1)
     yield _prefill(HOPPER, "bf16", 128)
     yield _prefill(HOPPER, "plain", 64)
 
@@ -137,6 +142,83 @@ def _shift(capability: int) -> Variant:
         capability,
         num_warps=1,
         odd=("width", "num_columns"),
+    )
+
+
+def _store(capability: int, *, fp8: bool) -> Variant:
+    from fishtts.kernels.store_kv import norm_rope_store_kernel
+
+    codes = "*fp8e4nv" if fp8 else "*bf16"
+    weights = {"cos_ptr": "*fp32", "sin_ptr": "*fp32", "q_weight_ptr": "*bf16"}
+    types = {"position_ptr": "*i32", "table_ptr": "*i32", **weights, "k_weight_ptr": "*bf16"}
+    types |= {"qkv_ptr": "*bf16", "q_ptr": "*bf16", "key_ptr": codes, "value_ptr": codes}
+    constants: dict[str, object] = {"request_ptr": None}
+    scales = ("key_scale_ptr", "value_scale_ptr")
+    if fp8:
+        types |= dict.fromkeys(scales, "*fp32")
+    else:
+        constants |= dict.fromkeys(scales)
+    heads = {"H": _GROUPS * _GROUP, "G": _GROUPS, "D": _SIZE, "PAGE": 16, "HEADS": 4}
+    return Variant(
+        f"store_{'fp8' if fp8 else 'bf16'}_{capability}",
+        norm_rope_store_kernel,
+        {**types, "eps": "fp32", "max_pages": "i32"},
+        {**constants, **heads, "NORM": True, "FP8": fp8, "PDL": True},
+        capability,
+        num_warps=2,
+        use_pdl=True,
+        odd=("max_pages",),
+    )
+
+
+def _norm(capability: int, group: int) -> Variant:
+    from fishtts.kernels.rms_norm import rms_norm_kernel
+
+    types = dict.fromkeys(("x_ptr", "residual_ptr", "weight_ptr", "total_ptr"), "*bf16")
+    return Variant(
+        f"norm_{group}_{capability}",
+        rms_norm_kernel,
+        {
+            **types,
+            "out_ptr": "*fp8e4nv",
+            "scale_ptr": "*fp32",
+            "eps": "fp32",
+            "num_rows": "i32",
+            "num_columns": "i32",
+        },
+        {
+            "GROUP": group,
+            "GROUPS": 32,
+            "QUANTIZED": True,
+            "POWER_OF_TWO": False,
+            "ROUND_UP": True,
+            "PDL": True,
+        },
+        capability,
+        num_warps=8,
+        use_pdl=True,
+        odd=("num_rows",),
+    )
+
+
+def _draw(capability: int, dtype: str, draws: int) -> Variant:
+    from fishtts.kernels.sampling import draw_kernel
+
+    sizes = ("num_ids", "row_stride", "window_stride_b", "window_stride_w", "width", "last_row")
+    return Variant(
+        f"draw_{dtype}_{draws}_{capability}",
+        draw_kernel,
+        {
+            **{"logits_ptr": f"*{dtype}", "key_ptr": "*i64", "out_ptr": "*i64"},
+            **{"temperature_ptr": "*fp32", "top_p_ptr": "*fp32", "top_k_ptr": "*i32"},
+            **{"window_ptr": "*i32", "embedding_ptr": "*bf16", "embedded_ptr": "*bf16"},
+            **dict.fromkeys((*sizes, "first_id", "end_id"), "i32"),
+        },
+        {"DRAWS": draws, "BLOCK_V": 8192, "BLOCK_W": 16, "E": 2560, "BLOCK_E": 4096, "PDL": True},
+        capability,
+        num_warps=16,
+        use_pdl=True,
+        odd=(*sizes, "first_id", "end_id"),
     )
 
 

@@ -38,10 +38,13 @@ def test_nothing_spills_and_shared_memory_fits(name: str, reports: dict[str, dic
 
 
 @pytest.mark.parametrize("name", [name for name, v in VARIANTS.items() if v.use_pdl])
-def test_with_pdl_nothing_is_read_before_the_wait(name: str, reports: dict[str, dict]) -> None:
+def test_with_pdl_only_weights_are_read_before_the_wait(
+    name: str, reports: dict[str, dict]
+) -> None:
     counts = reports[name]["instructions"]
     assert counts["pdl_wait"] == counts["pdl_launch"] == 1
-    assert reports[name]["reads_before_wait"] == 0
+    # A norm's weight does not depend on the kernel before.
+    assert (reports[name]["reads_before_wait"] > 0) == name.startswith("norm")
 
 
 @pytest.mark.parametrize("kernel", ["decode", "prefill"])
