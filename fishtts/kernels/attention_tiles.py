@@ -41,8 +41,9 @@ def load_keys(
     positions = first + (tl.arange(0, COUNT) * PAGE)[:, None] + inside[None, :]
     rows = tl.reshape(at, (BLOCK_T,))
     is_live = tl.reshape(positions < end, (BLOCK_T,))
-    columns = tl.arange(0, D)
-    return tl.load(key_ptr + rows[:, None] + columns[None, :], mask=is_live[:, None], other=0.0)
+    # A row lies together and begins at a multiple of its size: older compilers do not see that.
+    at = tl.multiple_of(rows[:, None] + tl.arange(0, D)[None, :], (1, D))
+    return tl.load(key_ptr + tl.max_contiguous(at, (1, D)), mask=is_live[:, None], other=0.0)
 
 
 @triton.jit
