@@ -41,11 +41,15 @@ _TAIL = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
-    """One way to run a decode step: ``chunk`` positions to a program, at most ``num_chunks``."""
+    """One way to run a decode step: ``chunk`` positions to a program, at most ``num_chunks``.
+
+    Where not ``is_split`` there is only one chunk, and a kernel that knows of no others.
+    """
 
     chunk: int
     num_chunks: int
     num_stages: int
+    is_split: bool = True
     num_warps: int = 4
     use_pdl: bool = USE_PDL
 
@@ -82,17 +86,27 @@ def plan_decode(
     else:
         resident = _resident((1 + ahead) * tile_bytes, gpu)
         tiles = _tiles_of_chunk(num_pairs, num_tiles, gpu.num_processors * resident)
-    # Pages are read through a table: what Triton counts as a stage is half a tile.
-    return DecodePlan(tiles * BLOCK_T, -(-num_tiles // tiles), num_stages=2 * ahead + 1)
+    num_chunks = -(-num_tiles // tiles)
+    return DecodePlan(
+        tiles * BLOCK_T,
+        num_chunks,
+        # Pages are read through a table: what Triton counts as a stage is half a tile.
+        num_stages=2 * ahead + 1,
+        # Two kernels, if only by their compiler's choices, may round differently.
+        is_split=deterministic or num_chunks > 1,
+    )
 
 
-def plan_prefill(max_rows: int, row_bytes: int, gpu: Gpu) -> PrefillPlan:
+def plan_prefill(
+    max_rows: int, row_bytes: int, gpu: Gpu, *, deterministic: bool = False
+) -> PrefillPlan:
     """Choose the tiles of a prefill of at most ``max_rows`` positions times heads.
 
-    ``row_bytes`` is the key of one position and head, or the query if that is wider. A row's
-    arithmetic is the same in every tile, so nothing here can break determinism.
+    ``row_bytes`` is the key of one position and head, or the query if that is wider. With
+    ``deterministic`` the answer ignores ``max_rows``: among more warps a row's sums are made in
+    another order.
     """
-    is_large = gpu.shared_bytes >= _LARGE_SHARED_BYTES
+    is_large = gpu.shared_bytes >= _LARGE_SHARED_BYTES and not deterministic
     block_m = 128 if is_large and max_rows >= 128 * gpu.num_processors else 64
     tile_bytes = (4 * BLOCK_T + block_m) * row_bytes
     num_stages = 3 if tile_bytes + _RESERVED_BYTES <= gpu.shared_bytes else 1

@@ -139,10 +139,13 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return out.flatten(1, 2).to(q.dtype)
 
 
-def causal_attention(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def causal_attention(
+    q: Tensor, keys: Tensor, values: Tensor, *, deterministic: bool = False
+) -> Tensor:
     """Attend from the last T of S positions to all before and to themselves.
 
-    softmax(q k^T / sqrt(D)) v; each run of H / G query heads shares a key/value head.
+    softmax(q k^T / sqrt(D)) v; each run of H / G query heads shares a key/value head. With
+    ``deterministic`` a position's result does not depend on which others are worked out with it.
 
     Shapes: q [B, T, H, D], keys and values [B, S, G, D] with T <= S, any strides but the last
     -> [B, T, H, D]. D is a power of two, at least 16.
@@ -186,8 +189,11 @@ def paged_prefill(
     *,
     max_queries: int,
     fp8_products: bool = False,
+    deterministic: bool = False,
 ) -> Tensor:
     """Attend from each request's last positions to its pages, which already hold them too.
+
+    ``deterministic`` is as in ``causal_attention``.
 
     Shapes: q [N, H, D], the requests' positions one after the other, those of request b in rows
     ``query_starts[b]`` to ``query_starts[b + 1]``; tables int32 [B, max_pages]; lengths int32 [B],

@@ -321,12 +321,14 @@ def run_causal_attention(plan: PrefillPlan, q: Tensor, keys: Tensor, values: Ten
     return out
 
 
-def causal_attention(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def causal_attention(
+    q: Tensor, keys: Tensor, values: Tensor, *, deterministic: bool = False
+) -> Tensor:
     """See ``attention_reference.causal_attention``."""
     check_contiguous_heads(q, keys, values)
     row_bytes = q.shape[3] * q.element_size()
     rows = q.shape[0] * q.shape[1] * q.shape[2]
-    plan = plan_prefill(rows, row_bytes, gpu_facts(q.device))
+    plan = plan_prefill(rows, row_bytes, gpu_facts(q.device), deterministic=deterministic)
     return run_causal_attention(plan, q, keys, values)
 
 
@@ -339,13 +341,14 @@ def paged_prefill(
     *,
     max_queries: int,
     fp8_products: bool = False,
+    deterministic: bool = False,
 ) -> Tensor:
     """See ``attention_reference.paged_prefill``."""
     pages.check()
     rows = max_queries * q.shape[1] * lengths.shape[0]
     # The tile of queries is in their own type, mostly twice as wide.
     row_bytes = pages.head_dim * max(pages.keys.element_size(), q.element_size())
-    plan = plan_prefill(rows, row_bytes, gpu_facts(q.device))
+    plan = plan_prefill(rows, row_bytes, gpu_facts(q.device), deterministic=deterministic)
     return run_prefill(
         plan,
         q,

@@ -218,7 +218,7 @@ def run_decode(
     if not num_requests:
         return out
     partial = total = zeros = out
-    if plan.num_chunks > 1:
+    if plan.is_split:
         if num_pairs > MAX_TILES:
             raise ValueError(f"{num_pairs} requests x heads are more than {MAX_TILES}.")
         shape = (num_pairs, plan.num_chunks, block_r)
@@ -250,7 +250,7 @@ def run_decode(
         FP8_PRODUCTS=pages.is_fp8 and fp8_products,
         PRECISION=dot_precision(q),
         STAGES=plan.num_stages,
-        IS_SPLIT=plan.num_chunks > 1,
+        IS_SPLIT=plan.is_split,
         PDL=plan.use_pdl,
         num_warps=plan.num_warps,
         num_stages=plan.num_stages,

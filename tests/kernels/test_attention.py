@@ -258,6 +258,29 @@ def test_what_does_not_fit_is_refused(operands: dict, complaint: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["bfloat16", "fp8", "fp8_products"])
+def test_deterministic_attention_is_the_same_alone_and_in_a_crowd(kind: str) -> None:
+    lengths = (100, 700, 1, 2000, 256, 257)
+    pages, tables, length = make_pages(kind, lengths, groups=8, size=128)
+    options = {"fp8_products": kind == "fp8_products", "deterministic": True}
+    q = draw(6, 32, 128, dtype=torch.bfloat16)
+    crowd = paged_decode(q, pages, tables, length, **options)
+    news = [min(n, 600) for n in lengths]
+    starts = torch.tensor([0, *torch.tensor(news).cumsum(0)], dtype=torch.int32, device=DEVICE)
+    new = draw(sum(news), 32, 128, dtype=torch.bfloat16)
+    prefilled = paged_prefill(new, pages, tables, length, starts, max_queries=600, **options)
+    for row, own in enumerate(lengths):
+        at = slice(row, row + 1)
+        given = (pages, tables[at], length[at])
+        alone = paged_decode(q[at], *given, max_length=own, **options)
+        assert torch.equal(alone[0], crowd[row])
+        end = int(starts[row + 1])
+        last = torch.tensor([0, 1], dtype=torch.int32, device=DEVICE)
+        one = paged_prefill(new[end - 1 : end], *given, last, max_queries=1, **options)
+        assert torch.equal(one[0], prefilled[end - 1])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["bfloat16", "fp8", "fp8_products"])
 def test_a_replayed_graph_attends_to_what_is_there_then(kind: str) -> None:
     lengths = (100, 700, 1, 2000)
     pages, tables, length = make_pages(kind, lengths, groups=8, size=128)
