@@ -171,6 +171,8 @@ class Form:
     name: str
     weight_form: str
     use_pdl: bool = False
+    is_fused: bool = True
+    is_deterministic: bool = False
 
     def prepare(self, weight: Tensor) -> tuple[Tensor, ...]:
         """Quantise a weight."""
@@ -206,7 +208,12 @@ class Form:
         return reference.quantize_1x32(x) if group == 32 else reference.quantize_1x128(x)
 
     def product(
-        self, x: Sequence[Tensor], weight: Sequence[Tensor], plan: Plan | None = None
+        self,
+        x: Sequence[Tensor],
+        weight: Sequence[Tensor],
+        plan: Plan | None = None,
+        *,
+        with_swiglu: bool = False,
     ) -> Tensor:
         """Multiply, by the plan of the table or by another."""
         if not x[0].is_cuda:
@@ -217,13 +224,18 @@ class Form:
         if plan is None:
             sizes = (x[0].shape[0], weight[0].shape[0], x[0].shape[1])
             facts = gpu_facts(x[0].device)
-            plan = plan_product(*sizes, facts, token_bytes=x[0].element_size())
+            plan = plan_product(
+                *sizes,
+                facts,
+                token_bytes=x[0].element_size(),
+                deterministic=self.is_deterministic,
+            )
             plan = replace(plan, use_pdl=self.use_pdl)
         if self.weight_form == "mxfp8":
             native = has_native_product(x[0].device)
             return run_mxfp8(plan, *x, *weight, torch.bfloat16, native=native)
         scale = x[1] if len(x) > 1 else None
-        return run_block_scaled(plan, x[0], scale, *weight, torch.bfloat16)
+        return run_block_scaled(plan, x[0], scale, *weight, torch.bfloat16, with_swiglu=with_swiglu)
 
     def specified(self, x: Sequence[Tensor], weight: Sequence[Tensor]) -> Tensor:
         """What the reference makes of the same operands."""
@@ -234,14 +246,16 @@ class Form:
 
     def mlp(self, x: Tensor, gate_up: Sequence[Tensor], down: Sequence[Tensor]) -> Tensor:
         """Quantise, gate and up, SwiGLU, down."""
-        hidden = self.product(self.activate(x), gate_up)
-        return self.product(self.swiglu(hidden), down)
+        operands = self.activate(x)
+        if self.weight_form == "w8a16" and self.is_fused and x.is_cuda:
+            return self.product((self.product(operands, gate_up, with_swiglu=True),), down)
+        return self.product(self.swiglu(self.product(operands, gate_up)), down)
 
     def specified_mlp(self, x: Tensor, gate_up: Sequence[Tensor], down: Sequence[Tensor]) -> Tensor:
         """The same by the reference."""
         group = 32 if self.weight_form == "mxfp8" else 128
         if self.weight_form == "w8a16":
-            hidden = reference.silu_mul(self.specified((x,), gate_up))
+            hidden = reference.w8a16_swiglu(x, *gate_up)
             return self.specified((hidden,), down)
         quantize = reference.quantize_1x32 if group == 32 else reference.quantize_1x128
         up = self.specified(quantize(x), gate_up)
@@ -253,6 +267,12 @@ FORMS = [
     for form in ("bsfp8", "w8a16", "mxfp8")
     for use_pdl in (False, True)
 ]
+BLOCK_FORMS = [
+    Form("w8a16, SwiGLU apart", "w8a16", is_fused=False),
+    Form("bsfp8, deterministic", "bsfp8", is_deterministic=True),
+    Form("w8a16, deterministic", "w8a16", is_deterministic=True),
+]
+"""Further forms of the MLP block: what fusing saves, and what determinism costs."""
 
 
 def random(bench: Bench, *shape: int, scale: float = 1.0) -> Tensor:
@@ -337,9 +357,9 @@ def measure_mlp(bench: Bench, forms: Sequence[Form]) -> None:
     down = random(bench, width, hidden, scale=hidden**-0.5)
     for num_tokens in TOKENS:
         x = random(bench, num_tokens, width)
-        gate, rest = (x.float() @ up.float().t()).chunk(2, dim=1)
+        gate, rest = (x.float() @ up.float().t()).unflatten(1, (-1, 2)).unbind(2)
         exact = (F.silu(gate) * rest) @ down.float().t()
-        for form in forms:
+        for form in (*forms, *BLOCK_FORMS):
             if not bench.has_time:
                 return
             operands = (*form.prepare(up), *form.prepare(down))
@@ -349,7 +369,8 @@ def measure_mlp(bench: Bench, forms: Sequence[Form]) -> None:
             row = Row("mlp", form.name, num_tokens, floor_us=floor_us(*operands))
             wanted = form.specified_mlp(x, operands[:2], operands[2:])
             bench.measure(row, calls, [(wanted, SAME_BLOCK_LOSS), (exact, BLOCK_LOSS)])
-        for name, calls, weights in torch_blocks(bench, x, up, down):
+        halves = torch.cat((up[0::2], up[1::2]))
+        for name, calls, weights in torch_blocks(bench, x, halves, down):
             if bench.has_time:
                 row = Row("mlp", name, num_tokens, floor_us=floor_us(*weights))
                 bench.measure(row, calls, [(exact, BLOCK_LOSS)])

@@ -20,7 +20,7 @@ from fishtts.config import EngineConfig
 from fishtts.errors import ExitCode, FishTTSError, ModelError
 from fishtts.model_folder import find_voice
 from fishtts.models import LoadedModel, load_model
-from fishtts.models.quantized import FORMATS, choose, install, quantize_unit
+from fishtts.models.quantized import FORMATS, quantize_net
 from fishtts.printing import print_json, print_line
 from fishtts.tts import resolve
 from fishtts.types import Prompt, Reference
@@ -166,7 +166,7 @@ def _others(
             continue
         other = _load(folder, device)
         net: Any = other.net
-        install(net, choose(net, form, keep), quantize_unit)
+        quantize_net(net, form, keep)
         yield form, other
 
 

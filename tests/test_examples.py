@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,13 @@ def test_imitate(tmp_path: Path) -> None:
     assert soundfile.info(tmp_path / "imitated.wav").frames > 0
 
 
+def test_fp8_linear(tmp_path: Path) -> None:
+    errors = re.findall(r"relative error ([0-9.]+)", run(tmp_path, "fp8_linear.py"))
+    assert len(errors) == 3
+    assert all(0.01 < float(error) < 0.05 for error in errors)
+
+
 def test_every_example_is_run() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"speak.py", "stream.py", "imitate.py"}
+    names = {"speak.py", "stream.py", "imitate.py", "fp8_linear.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == names
     assert all(len(path.read_text().splitlines()) < 40 for path in EXAMPLES.glob("*.py"))

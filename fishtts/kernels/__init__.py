@@ -7,7 +7,7 @@ importing this imports no torch.
 
 from __future__ import annotations
 
-from functools import wraps
+from functools import cache, wraps
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ OPS = (
     "silu_mul_quantize",
     "bsgemm",
     "w8a16_linear",
+    "w8a16_swiglu",
     "mxfp8_linear",
     "prev_tokens_shift_",
     "causal_attention",
@@ -41,15 +42,26 @@ _BACKENDS = {"reference": "fishtts.kernels.reference", "triton": "fishtts.kernel
 def backend(device: torch.device | str, name: str = "auto") -> ModuleType:
     """Get the module whose functions run the ops on a device.
 
-    ``name`` is auto, reference or triton; auto is Triton on a CUDA device, else the reference.
+    ``name`` is auto, reference or triton; auto is Triton on an NVIDIA GPU that computes in FP8
+    (Ada, Hopper, Blackwell and later), else the reference.
 
     Raises: ``ValueError`` for another name, ``ImportError`` where Triton is not installed.
     """
     if name == "auto":
-        name = "triton" if str(device).startswith("cuda") else "reference"
+        name = "triton" if _has_fp8(str(device)) else "reference"
     if name not in _BACKENDS:
         raise ValueError(f'There is no backend "{name}"; there are: auto, {", ".join(_BACKENDS)}.')
     return import_module(_BACKENDS[name])
+
+
+@cache
+def _has_fp8(device: str) -> bool:
+    """Tell whether a device is a GPU that the Triton kernels run on."""
+    if not device.startswith("cuda"):
+        return False
+    import torch
+
+    return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 def __getattr__(name: str) -> Any:

@@ -50,6 +50,7 @@ def block_scaled_kernel(
     SPLIT: tl.constexpr,
     STAGES: tl.constexpr,
     QUANTIZED: tl.constexpr,
+    SWIGLU: tl.constexpr,
     TMA: tl.constexpr,
     X_TMA: tl.constexpr,
     PDL: tl.constexpr,
@@ -105,6 +106,7 @@ def block_scaled_kernel(
         BLOCK_N,
         BLOCK_M,
         SPLIT,
+        SWIGLU,
     )
 
 
@@ -124,14 +126,14 @@ def launches(
     One grid, but where a split product has so many tiles that the partial sums would take more
     memory than the weights.
     """
-    row_tiles, token_tiles = (
-        triton.cdiv(num_rows, plan.block_n),
-        triton.cdiv(num_tokens, plan.block_m),
-    )
+    row_tiles = triton.cdiv(num_rows, plan.block_n)
+    token_tiles = triton.cdiv(num_tokens, plan.block_m)
     if plan.splits == 1:
         yield (row_tiles, 1, token_tiles), like, like, 0
         return
-    at_once = max(1, min(token_tiles, MAX_TILES // row_tiles))
+    if row_tiles > MAX_TILES:
+        raise ValueError(f"A product of {num_rows} rows has too many tiles to be split.")
+    at_once = min(token_tiles, MAX_TILES // row_tiles)
     size = row_tiles * at_once * plan.splits * plan.block_n * plan.block_m
     partial = torch.empty(size, dtype=torch.float32, device=like.device)
     for first in range(0, token_tiles, at_once):
@@ -159,6 +161,8 @@ def run_block_scaled(
     weight: Tensor,
     weight_scale: Tensor,
     out_dtype: torch.dtype,
+    *,
+    with_swiglu: bool = False,
 ) -> Tensor:
     """Run a product by a plan of one's own; without ``x_scale`` x is 16-bit."""
     check_columns("x", x)
@@ -171,7 +175,8 @@ def run_block_scaled(
     if x_scale is not None:
         check_shape("x", x, (num_tokens, num_columns), FP8)
         check_shape("x_scale", x_scale, (num_blocks, num_tokens), torch.float32)
-    out = torch.empty((num_tokens, num_rows), dtype=out_dtype, device=x.device)
+    width = num_rows // 2 if with_swiglu else num_rows
+    out = torch.empty((num_tokens, width), dtype=out_dtype, device=x.device)
     x_desc = descriptor(x, plan.block_m, plan.use_token_tma)
     weight_desc = descriptor(weight, plan.block_n, plan.use_tma)
     for grid, partial, zeros, first_token in launches(plan, num_tokens, num_rows, out):
@@ -194,6 +199,7 @@ def run_block_scaled(
             SPLIT=plan.splits > 1,
             STAGES=plan.num_stages,
             QUANTIZED=x_scale is not None,
+            SWIGLU=with_swiglu,
             TMA=plan.use_tma,
             X_TMA=plan.use_token_tma,
             PDL=plan.use_pdl,
@@ -228,13 +234,28 @@ def w8a16_linear(
     x: Tensor, weight: Tensor, weight_scale: Tensor, *, deterministic: bool = False
 ) -> Tensor:
     """See ``reference.w8a16_linear``."""
+    plan = _plan_16(x, weight, deterministic)
+    return run_block_scaled(plan, x, None, weight, weight_scale, x.dtype)
+
+
+def w8a16_swiglu(
+    x: Tensor, weight: Tensor, weight_scale: Tensor, *, deterministic: bool = False
+) -> Tensor:
+    """See ``reference.w8a16_swiglu``. SwiGLU is what is done to a tile before it is written."""
+    if weight.shape[0] % 2:
+        raise ValueError(f"weight has {weight.shape[0]} rows; gate and up need an even number.")
+    plan = _plan_16(x, weight, deterministic)
+    return run_block_scaled(plan, x, None, weight, weight_scale, x.dtype, with_swiglu=True)
+
+
+def _plan_16(x: Tensor, weight: Tensor, deterministic: bool) -> Plan:
+    """The plan of a product with 16-bit activations."""
     check_columns("x", x)
     if x.dtype not in (torch.bfloat16, torch.float16):
         raise ValueError(f"x is {x.dtype}; it must be torch.bfloat16 or torch.float16.")
-    plan = plan_product(
+    return plan_product(
         *(x.shape[0], weight.shape[0], x.shape[1]),
         gpu_facts(x.device),
         token_bytes=2,
         deterministic=deterministic,
     )
-    return run_block_scaled(plan, x, None, weight, weight_scale, x.dtype)

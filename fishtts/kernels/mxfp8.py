@@ -121,6 +121,7 @@ def mxfp8_kernel(
         BLOCK_N,
         BLOCK_M,
         SPLIT,
+        False,
     )
 
 

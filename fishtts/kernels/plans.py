@@ -80,7 +80,7 @@ def plan_product(
     is_wide = tokens > 64 and num_rows >= 64 * gpu.num_processors
     block_n = 128 if is_wide or block_m == 128 else 64
     stage_bytes = BLOCK_K * (block_n + block_m * token_bytes)
-    num_stages = min(6, (gpu.shared_bytes - _RESERVED_BYTES) // stage_bytes)
+    num_stages = stages_that_fit(block_n, block_m, token_bytes, gpu.shared_bytes)
     resident = max(1, min(4, gpu.processor_bytes // (num_stages * stage_bytes + _RESERVED_BYTES)))
     num_tiles = -(-num_rows // block_n) * (1 if deterministic else -(-tokens // block_m))
     splits = _splits(num_tiles, num_columns // BLOCK_K, gpu.num_processors * resident)
@@ -93,6 +93,12 @@ def plan_product(
         use_tma=gpu.has_tma,
         use_token_tma=gpu.has_tma,
     )
+
+
+def stages_that_fit(block_n: int, block_m: int, token_bytes: int, shared_bytes: int) -> int:
+    """How many column blocks may be on their way: six, or as many as there is room for."""
+    stage_bytes = BLOCK_K * (block_n + block_m * token_bytes)
+    return min(6, (shared_bytes - _RESERVED_BYTES) // stage_bytes)
 
 
 def _token_tile(num_tokens: int) -> int:

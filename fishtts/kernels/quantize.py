@@ -87,9 +87,8 @@ def store_1x32(
 
 
 @triton.jit
-def _swiglu(gate_ptr, up_ptr, columns, mask):
-    gate = tl.load(gate_ptr + columns, mask=mask, other=0.0).to(tl.float32)
-    up = tl.load(up_ptr + columns, mask=mask, other=0.0).to(tl.float32)
+def silu_mul_pairs(gate, up):
+    """silu(gate) * up."""
     return gate / (1.0 + tl.exp(-gate)) * up
 
 
@@ -107,20 +106,20 @@ def quantize_kernel(
     ROUND_UP: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """One row, ``GROUPS`` groups of it: x [rows, columns], or gate and up side by side."""
+    """One row, ``GROUPS`` groups of it: x [rows, columns], or gate and up in turn."""
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     row = tl.program_id(0)
     groups = tl.program_id(1) * GROUPS + tl.arange(0, GROUPS)
-    columns = groups[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
     mask = (groups < num_groups)[:, None]
+    width: tl.constexpr = 2 * GROUP if SWIGLU else GROUP
+    columns = groups[:, None] * width + tl.arange(0, width)[None, :]
+    start = x_ptr + row.to(tl.int64) * num_groups * width
+    x = tl.load(start + columns, mask=mask, other=0.0).to(tl.float32)
     if SWIGLU:
-        start = x_ptr + row.to(tl.int64) * (2 * num_groups * GROUP)
-        x = _swiglu(start, start + num_groups * GROUP, columns, mask)
-    else:
-        start = x_ptr + row.to(tl.int64) * (num_groups * GROUP)
-        x = tl.load(start + columns, mask=mask, other=0.0).to(tl.float32)
+        gate, up = tl.split(tl.reshape(x, (GROUPS, GROUP, 2)))
+        x = silu_mul_pairs(gate, up)
     if GROUP == 128:
         store_1x128(x, codes_ptr, scale_ptr, row, groups, num_rows, num_groups, POWER_OF_TWO)
     else:
@@ -129,15 +128,18 @@ def quantize_kernel(
 
 @triton.jit
 def silu_mul_kernel(x_ptr, out_ptr, num_columns, BLOCK: tl.constexpr, PDL: tl.constexpr):
-    """``BLOCK`` columns of one row of gate and up side by side."""
+    """``BLOCK`` columns of one row."""
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = columns < num_columns
-    start = x_ptr + row * (2 * num_columns)
-    hidden = _swiglu(start, start + num_columns, columns, mask)
+    pairs = tl.program_id(1) * (2 * BLOCK) + tl.arange(0, 2 * BLOCK)
+    at = x_ptr + row * (2 * num_columns) + pairs
+    x = tl.load(at, mask=pairs < 2 * num_columns, other=0.0).to(tl.float32)
+    gate, up = tl.split(tl.reshape(x, (BLOCK, 2)))
+    hidden = silu_mul_pairs(gate, up)
     tl.store(out_ptr + row * num_columns + columns, hidden.to(out_ptr.dtype.element_ty), mask=mask)
 
 

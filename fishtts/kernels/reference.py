@@ -136,15 +136,15 @@ def quantize_128x128(weight: Tensor, *, power_of_two: bool = False) -> tuple[Ten
 def silu_mul(gate_up: Tensor) -> Tensor:
     """SwiGLU: silu(gate) * up.
 
-    Shapes: gate_up [M, 2 F], the gate's columns first -> [M, F] in its type.
+    Shapes: gate_up [M, 2 F], a column of the gate before each of up's -> [M, F] in its type.
     Rounds: once, at the end. Tolerance: one unit in the last place, for the exponential's sake.
     """
+    check_columns("gate_up", gate_up, 2 * GROUP)
     return _swiglu(gate_up).to(gate_up.dtype)
 
 
 def _swiglu(gate_up: Tensor) -> Tensor:
-    check_columns("gate_up", gate_up, 2 * GROUP)
-    gate, up = gate_up.float().chunk(2, dim=1)
+    gate, up = gate_up.float().unflatten(1, (-1, 2)).unbind(2)
     return gate / (1.0 + torch.exp(-gate)) * up
 
 
@@ -155,11 +155,12 @@ def silu_mul_quantize(
 
     ``power_of_two`` is for groups of 128, ``rounding`` for groups of 32.
 
-    Shapes: gate_up [M, 2 F], the gate's columns first -> as ``quantize_1x128`` or ``quantize_1x32``
-    of [M, F]; F a multiple of 128.
+    Shapes: gate_up [M, 2 F], a column of the gate before each of up's -> as ``quantize_1x128`` or
+    ``quantize_1x32`` of [M, F]; F a multiple of 128.
     Rounds: the product stays in float32. Tolerance: the exponential of a backend may differ in the
     last bit, hence scales by 1e-6 of themselves and codes by one.
     """
+    check_columns("gate_up", gate_up, 2 * GROUP)
     hidden = _swiglu(gate_up)
     if group == GROUP:
         return quantize_1x128(hidden, power_of_two=power_of_two)
@@ -228,6 +229,20 @@ def w8a16_linear(
     check_columns("x", x)
     product = x.float() @ dequantize_128x128(weight, weight_scale).t()
     return product.to(x.dtype)
+
+
+def w8a16_swiglu(
+    x: Tensor, weight: Tensor, weight_scale: Tensor, *, deterministic: bool = False
+) -> Tensor:
+    """``w8a16_linear``, then ``silu_mul``, in one: the product of gate and up is never written.
+
+    Shapes: x [M, K], weight [2 F, K] FP8, a row of the gate before each of up's, weight_scale
+    [ceil(2 F / 128), K / 128] -> [M, F] in x's type.
+    Rounds: once, at the end. Tolerance: as ``silu_mul``.
+    """
+    check_columns("x", x)
+    gate_up = x.float() @ dequantize_128x128(weight, weight_scale).t()
+    return _swiglu(gate_up).to(x.dtype)
 
 
 def mxfp8_linear(

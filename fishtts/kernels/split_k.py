@@ -9,6 +9,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from fishtts.kernels.quantize import silu_mul_pairs
+
 
 @triton.jit
 def prefetch_rows(start_ptr, rows, num_rows, row_bytes, num_bytes):
@@ -49,6 +51,31 @@ def _sum_of_parts(
 
 
 @triton.jit
+def _store_tile(
+    acc,
+    out_ptr,
+    first_row,
+    tokens,
+    num_tokens,
+    num_rows,
+    BLOCK_N: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    SWIGLU: tl.constexpr,
+):
+    """Write acc [BLOCK_N, BLOCK_M] to out [tokens, rows]; with SWIGLU two rows become one."""
+    tile = tl.trans(acc)
+    if SWIGLU:
+        gate, up = tl.split(tl.reshape(tile, (BLOCK_M, BLOCK_N // 2, 2)))
+        tile = silu_mul_pairs(gate, up)
+    width: tl.constexpr = BLOCK_N // 2 if SWIGLU else BLOCK_N
+    num_columns = num_rows // 2 if SWIGLU else num_rows
+    columns = (first_row // 2 if SWIGLU else first_row) + tl.arange(0, width)
+    at = tokens.to(tl.int64)[:, None] * num_columns + columns[None, :]
+    mask = (tokens < num_tokens)[:, None] & (columns < num_columns)[None, :]
+    tl.store(out_ptr + at, tile.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
 def finish_tile(
     acc,
     out_ptr,
@@ -60,17 +87,16 @@ def finish_tile(
     BLOCK_N: tl.constexpr,
     BLOCK_M: tl.constexpr,
     SPLIT: tl.constexpr,
+    SWIGLU: tl.constexpr,
 ):
     """Write acc [BLOCK_N, BLOCK_M] to out [tokens, rows], after adding the other splits'.
 
     The grid is (tiles of rows, splits, tiles of tokens from ``first_token`` on).
     """
-    rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    first_row = tl.program_id(0) * BLOCK_N
     tokens = first_token + tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
-    at = tokens.to(tl.int64)[:, None] * num_rows + rows[None, :]
-    mask = (tokens < num_tokens)[:, None] & (rows < num_rows)[None, :]
     if not SPLIT:
-        tl.store(out_ptr + at, tl.trans(acc).to(out_ptr.dtype.element_ty), mask=mask)
+        _store_tile(acc, out_ptr, first_row, tokens, num_tokens, num_rows, BLOCK_N, BLOCK_M, SWIGLU)
     else:
         size: tl.constexpr = BLOCK_N * BLOCK_M
         num_splits = tl.num_programs(1)
@@ -83,5 +109,7 @@ def finish_tile(
         arrived = tl.atomic_add(counter_ptr + tile, 1, sem="acq_rel")
         if arrived == num_splits - 1:
             total = _sum_of_parts(parts, size, num_splits, BLOCK_N, BLOCK_M)
-            tl.store(out_ptr + at, tl.trans(total).to(out_ptr.dtype.element_ty), mask=mask)
+            _store_tile(
+                total, out_ptr, first_row, tokens, num_tokens, num_rows, BLOCK_N, BLOCK_M, SWIGLU
+            )
             tl.store(counter_ptr + tile, 0)

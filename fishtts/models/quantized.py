@@ -41,7 +41,8 @@ class QuantizedLinear(nn.Module):
 
     Its buffers are what a checkpoint holds: ``codes`` [N, K], and ``scale``
     [ceil(N / 128), K / 128] or, for mxfp8, ``exponents`` [K / 128, N, 4]. ``deterministic`` makes a
-    row's result independent of how many rows there are.
+    row's result independent of how many rows there are; ``backend_name`` is as in
+    ``kernels.backend``.
     """
 
     codes: Tensor
@@ -50,6 +51,7 @@ class QuantizedLinear(nn.Module):
         super().__init__()
         self.form = form
         self.deterministic = False
+        self.backend_name = "auto"
         blocks = num_columns // reference.GROUP
         self.register_buffer("codes", torch.empty(num_rows, num_columns, dtype=reference.FP8))
         if form == "mxfp8":
@@ -115,8 +117,8 @@ class QuantizedLinear(nn.Module):
 
     def multiply(self, x: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
         """Multiply operands of [M, K] -> [M, N] of a type."""
-        if self._ops is reference:
-            return self._multiply_on_cpu(x, dtype)
+        if not self.has_kernels:
+            return self._multiply_by_reference(x, dtype)
         scale = getattr(self, self.scale_name)
         options: dict[str, Any] = {"deterministic": self.deterministic}
         if self.form == "w8a16":
@@ -126,14 +128,26 @@ class QuantizedLinear(nn.Module):
         out = op(*x, self.codes, scale, out_dtype=dtype, **options)
         return out
 
+    def swiglu(self, rows: Tensor) -> Tensor:
+        """Multiply [M, K] and take SwiGLU -> [M, F], in one kernel; for w8a16."""
+        scale = getattr(self, self.scale_name)
+        options = {"deterministic": self.deterministic}
+        out: Tensor = self._ops.w8a16_swiglu(rows, self.codes, scale, **options)
+        return out
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether products run by kernels, and not by the reference."""
+        return self._ops is not reference
+
     @property
     def _ops(self) -> ModuleType:
         """The kernels of the device that the weight is on, chosen once."""
         if self._backend is None:
-            self._backend = kernels.backend(self.codes.device)
+            self._backend = kernels.backend(self.codes.device, self.backend_name)
         return self._backend
 
-    def _multiply_on_cpu(self, x: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
+    def _multiply_by_reference(self, x: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
         """The reference, but for the weight, which becomes float32 once and not every time."""
         if self._dense is None:
             scale = getattr(self, self.scale_name)
@@ -159,18 +173,24 @@ class QuantizedFeedForward(nn.Module):
 
     @classmethod
     def from_dense(cls, w1: Tensor, w2: Tensor, w3: Tensor, form: str) -> QuantizedFeedForward:
-        """Quantise w1 and w3 [F, K], and w2 [K, F]."""
+        """Quantise w1 and w3 [F, K], and w2 [K, F]; w13 has their rows in turn."""
         layer = cls.__new__(cls)
         nn.Module.__init__(layer)
-        layer.w13 = QuantizedLinear.from_dense(torch.cat((w1, w3)), form)
+        layer.w13 = QuantizedLinear.from_dense(torch.stack((w1, w3), dim=1).flatten(0, 1), form)
         layer.w2 = QuantizedLinear.from_dense(w2, form)
         return layer
 
     def forward(self, x: Tensor) -> Tensor:
         """w2(silu(w1 x) * w3 x): x [..., K] -> [..., K], in x's type."""
         rows = x.reshape(-1, x.shape[-1])
-        gate_up = self.w13.multiply(self.w13.operands(rows), x.dtype)
-        return self.w2.multiply(self.w2.gated_operands(gate_up), x.dtype).view(x.shape)
+        return self.w2.multiply(self._hidden(rows), x.dtype).view(x.shape)
+
+    def _hidden(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Gate, up and SwiGLU of [M, K]: the operands of the last product."""
+        if self.w13.form == "w8a16" and self.w13.has_kernels:
+            return (self.w13.swiglu(rows),)
+        gate_up = self.w13.multiply(self.w13.operands(rows), rows.dtype)
+        return self.w2.gated_operands(gate_up)
 
 
 def linear(x: Tensor, weight: Tensor | QuantizedLinear) -> Tensor:
@@ -319,6 +339,13 @@ def install(
                 f'config.json names a quantised layer that the model has not: "{name}".'
             ) from None
         setattr(net.get_submodule(parent), child, make(module, form))
+
+
+def quantize_net(net: nn.Module, form: str, keep: Mapping[str, str] | None = None) -> Quantization:
+    """Quantise a loaded net where it is; as ``choose`` and ``install``."""
+    quantization = choose(net, form, keep)
+    install(net, quantization, quantize_unit)
+    return quantization
 
 
 def make_deterministic(net: nn.Module, is_on: bool = True) -> None:

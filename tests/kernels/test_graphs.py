@@ -27,7 +27,9 @@ WIDTH, INNER = 512, 1536
 def block(form: str, x: Tensor, weights: tuple[Tensor, ...], *, use_pdl: bool) -> Tensor:
     """Quantise, gate and up, SwiGLU, down: kernels that depend on each other."""
 
-    def product(operands: tuple[Tensor, ...], weight: tuple[Tensor, ...]) -> Tensor:
+    def product(
+        operands: tuple[Tensor, ...], weight: tuple[Tensor, ...], with_swiglu: bool = False
+    ) -> Tensor:
         sizes = (operands[0].shape[0], weight[0].shape[0], operands[0].shape[1])
         plan = plan_product(*sizes, gpu_facts(x.device), token_bytes=operands[0].element_size())
         # Split in any case: the counters are what a replay could leave behind.
@@ -36,8 +38,12 @@ def block(form: str, x: Tensor, weights: tuple[Tensor, ...], *, use_pdl: bool) -
             native = has_native_product(x.device)
             return run_mxfp8(plan, *operands, *weight, torch.bfloat16, native=native)
         scale = operands[1] if len(operands) > 1 else None
-        return run_block_scaled(plan, operands[0], scale, *weight, torch.bfloat16)
+        return run_block_scaled(
+            plan, operands[0], scale, *weight, torch.bfloat16, with_swiglu=with_swiglu
+        )
 
+    if form == "w8a16, fused":
+        return product((product((x,), weights[:2], with_swiglu=True),), weights[2:])
     if form == "w8a16":
         hidden = run_silu_mul(product((x,), weights[:2]), use_pdl=use_pdl)
         return product((hidden,), weights[2:])
@@ -64,7 +70,7 @@ def captured(run: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
 
 
 @pytest.mark.parametrize("use_pdl", [False, True])
-@pytest.mark.parametrize("form", ["bsfp8", "w8a16", "mxfp8"])
+@pytest.mark.parametrize("form", ["bsfp8", "w8a16", "w8a16, fused", "mxfp8"])
 @pytest.mark.parametrize("num_tokens", [1, 16, 64])
 def test_replay_equals_eager_after_the_inputs_change(
     num_tokens: int, form: str, use_pdl: bool

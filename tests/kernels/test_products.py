@@ -13,7 +13,13 @@ pytest.importorskip("triton")
 import triton
 
 from fishtts.kernels import reference
-from fishtts.kernels.bsgemm import bsgemm, gpu_facts, run_block_scaled, w8a16_linear
+from fishtts.kernels.bsgemm import (
+    bsgemm,
+    gpu_facts,
+    run_block_scaled,
+    w8a16_linear,
+    w8a16_swiglu,
+)
 from fishtts.kernels.launch import counters
 from fishtts.kernels.mxfp8 import mxfp8_linear, run_mxfp8
 from fishtts.kernels.plans import Plan
@@ -69,6 +75,30 @@ def test_w8a16_is_its_reference(num_tokens: int, dtype: torch.dtype, device: str
     assert product.dtype == dtype
     assert_product_close(product, reference.w8a16_linear(*operands), magnitude(x, weight))
     assert cosine_loss(product.cpu(), x.float() @ weight.float().t()) < COSINE_LOSS
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("num_tokens", [1, 7, 63])
+def test_a_product_that_ends_in_swiglu_is_its_reference(
+    num_tokens: int, deterministic: bool, device: str
+) -> None:
+    x, weight = inputs(num_tokens, 200, 384)
+    operands = (x, *reference.quantize_128x128(weight))
+    hidden = w8a16_swiglu(*moved(operands, device), deterministic=deterministic)
+    assert hidden.shape == (num_tokens, 100)
+    gate_up = reference.w8a16_linear(x.float(), *operands[1:])
+    # What the sums of gate and up may be off by, each scaled by the other factor.
+    assert_product_close(
+        hidden,
+        reference.w8a16_swiglu(*operands),
+        (gate_up.abs() + 1)[:, 0::2] * (gate_up.abs() + 1)[:, 1::2],
+    )
+
+
+def test_swiglu_needs_an_even_number_of_rows(device: str) -> None:
+    x, weight = inputs(1, 201, 128)
+    with pytest.raises(ValueError, match="201 rows"):
+        w8a16_swiglu(*moved((x, *reference.quantize_128x128(weight)), device))
 
 
 @pytest.mark.parametrize("num_tokens", TOKENS)

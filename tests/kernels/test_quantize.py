@@ -110,8 +110,8 @@ def test_silu_mul_is_its_reference_but_for_the_exponential(num_rows: int, device
 
 def test_the_swish_of_extreme_gates_is_finite(device: str) -> None:
     gate_up = torch.zeros(1, 512)
-    gate_up[0, :4] = torch.tensor([-1e4, 1e4, -89.0, 89.0])
-    gate_up[0, 256:] = 1.0
+    gate_up[0, 0:8:2] = torch.tensor([-1e4, 1e4, -89.0, 89.0])
+    gate_up[0, 1::2] = 1.0
     # The interpreter warns where a GPU goes to infinity without a word.
     with np.errstate(over="ignore"):
         codes, scale = ours.silu_mul_quantize(gate_up.bfloat16().to(device))

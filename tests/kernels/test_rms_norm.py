@@ -30,7 +30,7 @@ def inputs(rows: int, width: int, dtype: torch.dtype, has_residual: bool):
 
 @pytest.mark.parametrize("has_residual", [False, True])
 @pytest.mark.parametrize("dtype", UNITS)
-@pytest.mark.parametrize(("rows", "width"), [(1, 2560), (3, 1), (7, 100), (63, 128), (0, 64)])
+@pytest.mark.parametrize(("rows", "width"), [(1, 2560), (3, 1), (9, 100), (0, 64)])
 def test_the_norm_is_its_reference(
     rows: int, width: int, dtype: torch.dtype, has_residual: bool
 ) -> None:
@@ -54,7 +54,7 @@ def test_the_reference_is_the_model_s_own_arithmetic(dtype: torch.dtype) -> None
 
 def test_the_weight_multiplies_what_is_rounded_already() -> None:
     """In bfloat16 the other order gives other numbers, in one of six places or so."""
-    x, weight, eps, _ = inputs(8, 512, torch.bfloat16, False)
+    x, weight, eps, _ = inputs(4, 512, torch.bfloat16, False)
     root = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps)
     rounded_late = (x.float() * root * weight.float()).bfloat16()
     for op in (residual_rms_norm, reference.residual_rms_norm):
@@ -82,7 +82,7 @@ def assert_quantised(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> No
     [{}, {"power_of_two": True}, {"group": 32}, {"group": 32, "rounding": "down"}],
     ids=["128", "128-power", "32-up", "32-down"],
 )
-@pytest.mark.parametrize(("rows", "width"), [(1, 2560), (63, 384)])
+@pytest.mark.parametrize(("rows", "width"), [(1, 2560), (9, 384)])
 def test_quantised_it_is_its_reference(
     rows: int, width: int, options: dict, has_residual: bool
 ) -> None:

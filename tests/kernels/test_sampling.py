@@ -75,7 +75,7 @@ def test_noise_is_the_hash_to_the_last_bit() -> None:
 
 
 @pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("num_ids", [1, 2, 63, 1025])
+@pytest.mark.parametrize("num_ids", [1, 63, 1025])
 @pytest.mark.parametrize(
     ("temperature", "top_p", "top_k"),
     [(1.0, 0.9, 30), (0.7, 0.8, 64), (1.3, 1.0, 5), (0.5, 0.3, 1)],
@@ -83,8 +83,8 @@ def test_noise_is_the_hash_to_the_last_bit() -> None:
 def test_what_is_drawn_is_what_the_rule_says(
     op, num_ids: int, temperature: float, top_p: float, top_k: int
 ) -> None:
-    logits, keys = inputs(4, num_ids, 1, seed=num_ids)
-    codes, looked_up = op(logits, keys, rules_of(4, (temperature, top_p), top_k=top_k))
+    logits, keys = inputs(2, num_ids, 1, seed=num_ids)
+    codes, looked_up = op(logits, keys, rules_of(2, (temperature, top_p), top_k=top_k))
     assert looked_up is None
     assert codes.dtype == torch.int64
     assert codes.tolist() == [
@@ -93,7 +93,7 @@ def test_what_is_drawn_is_what_the_rule_says(
     ]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(
     logits=st.lists(st.integers(-3, 3), min_size=1, max_size=20),
     key=st.integers(0, 2**32 - 1),
@@ -114,9 +114,9 @@ def test_equal_logits_rank_by_id(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_ids", [65, 4097])
 def test_semantic_draws_are_the_reference_s(num_ids: int, dtype: torch.dtype) -> None:
-    logits, keys = inputs(6, num_ids, 2, seed=3)
-    rules = rules_of(6, (0.8, 0.8), (1.0, 0.9))
-    rows = torch.zeros(6, 10, 11, dtype=torch.int32, device=DEVICE)
+    logits, keys = inputs(4, num_ids, 2, seed=3)
+    rules = rules_of(4, (0.8, 0.8), (1.0, 0.9))
+    rows = torch.zeros(4, 10, 11, dtype=torch.int32, device=DEVICE)
     semantic = Semantic(rows[:, :, 0], FIRST, END)
     given = (logits.to(dtype), keys, rules)
     plain, _ = draw_codes(*given, semantic=semantic)

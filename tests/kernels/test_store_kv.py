@@ -47,8 +47,7 @@ def empty_pages(places: Places, page: int, heads: tuple[int, int], like: Tensor,
     return KVPages.empty((num_pages, page, *heads), like, fp8=fp8)
 
 
-@pytest.mark.parametrize("page", [16, 64])
-@pytest.mark.parametrize("has_norms", [True, False])
+@pytest.mark.parametrize(("page", "has_norms"), [(16, True), (64, False)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("h", "g", "d"), SIZES)
 def test_stored_heads_are_the_reference_s(

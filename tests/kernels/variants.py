@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fishtts.kernels.plans import stages_that_fit
 from tests.kernels.compiling import Variant
 
 _SIZES = {"first_token": "i32", "num_tokens": "i32", "num_rows": "i32", "num_columns": "i32"}
@@ -18,6 +19,7 @@ def variants() -> Iterator[Variant]:
             yield _product(capability, 64, block_m, quantized=True)
             yield _mxfp8(capability, block_m)
         yield _product(capability, 64, 16, quantized=False)
+        yield _product(capability, 64, 16, quantized=False, with_swiglu=True)
     yield _product(HOPPER, 64, 16, quantized=True, splits=1, use_tma=False)
     yield _product(HOPPER, 128, 64, quantized=True)
     yield _product(HOPPER, 128, 128, quantized=True, splits=1)
@@ -67,13 +69,14 @@ def _product(
     quantized: bool,
     splits: int = 4,
     use_tma: bool = True,
+    with_swiglu: bool = False,
 ) -> Variant:
     from fishtts.kernels.bsgemm import block_scaled_kernel
 
     kind_of_x = "fp8e4nv" if quantized else "bf16"
     desc = f"tensordesc<fp8e4nv[{block_n}, 128]>" if use_tma else "*fp8e4nv"
-    stages = _stages(capability, 128 * (block_n + block_m * (1 if quantized else 2)))
-    kind = "bsgemm" if quantized else "w8a16"
+    stages = _stages(capability, block_n, block_m, 1 if quantized else 2)
+    kind = "bsgemm" if quantized else "w8a16_swiglu" if with_swiglu else "w8a16"
     return Variant(
         f"{kind}_{block_n}x{block_m}{'' if use_tma else '_pointers'}_{capability}",
         block_scaled_kernel,
@@ -95,6 +98,7 @@ def _product(
             "SPLIT": splits > 1,
             "STAGES": stages,
             "QUANTIZED": quantized,
+            "SWIGLU": with_swiglu,
             "TMA": use_tma,
             "X_TMA": use_tma,
             "PDL": use_tma,
@@ -112,7 +116,7 @@ def _mxfp8(capability: int, block_m: int) -> Variant:
 
     native = capability >= 100
     exponents = "*u8" if native else "*i32"
-    stages = _stages(capability, 128 * (64 + block_m) + 4 * (64 + block_m))
+    stages = _stages(capability, 64, block_m, 1)
     return Variant(
         f"mxfp8_64x{block_m}_{capability}",
         mxfp8_kernel,
@@ -141,6 +145,7 @@ def _mxfp8(capability: int, block_m: int) -> Variant:
     )
 
 
-def _stages(capability: int, stage_bytes: int) -> int:
-    limit = (99 if capability == BLACKWELL else 227) * 1024
-    return min(6, (limit - 2048) // stage_bytes)
+def _stages(capability: int, block_n: int, block_m: int, token_bytes: int) -> int:
+    """The depth that a plan for such a GPU would choose."""
+    shared_bytes = (99 if capability == BLACKWELL else 227) * 1024
+    return stages_that_fit(block_n, block_m, token_bytes, shared_bytes)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from fishtts.errors import ModelError, OutputError
 from fishtts.models import load_model, quantize_folder
 from fishtts.models.dual_ar.net import DualAR
-from fishtts.models.quantized import FORMATS, choose, install, quantize_unit
+from fishtts.models.quantized import FORMATS, quantize_net
 from tests.fakes import GOLDEN
 from tests.goldens import random_net
 from tests.models.test_quantized import fitting_values, narrow_values
@@ -51,7 +51,7 @@ def test_a_copy_loads_as_what_quantising_in_memory_gives(
     wanted = load_model(source, device="cpu", dtype=torch.bfloat16).net
     assert isinstance(loaded, DualAR)
     assert isinstance(wanted, DualAR)
-    install(wanted, choose(wanted, form), quantize_unit)
+    quantize_net(wanted, form)
     ours, theirs = loaded.state_dict(), wanted.state_dict()
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():

@@ -23,6 +23,7 @@ from fishtts.models.quantized import (
     install,
     linear,
     make_deterministic,
+    quantize_net,
     quantize_unit,
 )
 from tests.goldens import config_values, random_net
@@ -49,7 +50,7 @@ def narrow_values() -> dict[str, Any]:
 
 def net_in(form: str) -> DualAR:
     net = random_net(fitting_values())
-    install(net, choose(net, form), quantize_unit)
+    quantize_net(net, form)
     return net
 
 
