@@ -30,8 +30,8 @@ def variants() -> Iterator[Variant]:
         yield _norm(capability, 128)
         yield _draw(capability, "fp32", 2)
         yield _draw(capability, "bf16", 1)
+        yield _prefill(capability, "plain", 64)
     yield _prefill(HOPPER, "bf16", 128)
-    yield _prefill(HOPPER, "plain", 64)
 
 
 def _pages(kind: str) -> tuple[dict[str, str], dict[str, object]]:
