@@ -228,7 +228,8 @@ def paged_decode(
 
     ``max_length`` bounds the lengths, so that no more programs start than they need; in a captured
     graph it must hold for every replay. With ``deterministic`` a row's result depends on its own
-    request only, to the last bit.
+    request only, to the last bit. Rows may share pages: two new positions of one request are two
+    rows with the same table and lengths one apart.
 
     Shapes: q [B, H, D], tables int32 [B, max_pages], lengths int32 [B], the new position included
     -> [B, H, D]; zeros where a length is 0.

@@ -203,6 +203,17 @@ def test_one_new_position_is_the_same_by_either_way() -> None:
     assert_close(prefilled, decoded, all_values(pages), "float32")
 
 
+def test_two_new_positions_of_a_request_may_be_two_rows() -> None:
+    pages, tables, lengths = make_pages("float32", (2, 70))
+    q = draw(4, 4, 32)
+    starts = torch.tensor([0, 2, 4], dtype=torch.int32, device=DEVICE)
+    prefilled = paged_prefill(q, pages, tables, lengths, starts, max_queries=2)
+    own = lengths.repeat_interleave(2)
+    own[::2] -= 1
+    decoded = paged_decode(q, pages, tables.repeat_interleave(2, dim=0), own)
+    assert_close(decoded, prefilled, all_values(pages), "float32")
+
+
 def test_pages_are_those_of_plain_tensors() -> None:
     """The layout of 16 and 32 bits: a request's positions in the order of its table."""
     pages, tables, lengths = make_pages("float32", (48,))
