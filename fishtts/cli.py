@@ -9,7 +9,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Annotated, Any
@@ -19,7 +19,9 @@ from typer.core import TyperGroup
 
 import fishtts
 from fishtts.config import (
+    DEFAULT_ASR_MODEL,
     DEFAULT_ENGINE,
+    DEFAULT_MAX_WER,
     DEFAULT_MODEL,
     DEFAULT_SPEECH,
     DTYPES,
@@ -28,6 +30,8 @@ from fishtts.config import (
     SpeechConfig,
 )
 from fishtts.errors import DeviceError, ExitCode, FishTTSError, UsageError
+from fishtts.options import Force, Json, Model, Offline, Quiet, choices, model_names, voice_names
+from fishtts.voice_commands import voices_app
 
 _STARTED = time.perf_counter()
 _CLOSED_PIPE = 141
@@ -80,7 +84,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 models_app = typer.Typer(help="The models: list, show, pull, path, rm.", no_args_is_help=True)
-voices_app = typer.Typer(help="The voices that come with a model.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
 app.add_typer(voices_app, name="voices")
 
@@ -142,42 +145,9 @@ def _root(
     """Hold the options that stand before a command."""
 
 
-def _model_names(incomplete: str) -> list[str]:
-    from fishtts.hub import list_models
-
-    return [info.name for info in list_models() if info.name.startswith(incomplete)]
-
-
-def _voice_names(incomplete: str) -> list[str]:
-    from fishtts.hub import parse
-    from fishtts.model_folder import voice_names
-
-    return [n for n in voice_names(parse(DEFAULT_MODEL).folder) if n.startswith(incomplete)]
-
-
-def _choices(names: tuple[str, ...]) -> Callable[[str], list[str]]:
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
-
-
-Model = Annotated[
-    str,
-    typer.Option(
-        "-m",
-        "--model",
-        help="A name, an id on the Hugging Face hub, or a folder.",
-        autocompletion=_model_names,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Offline = Annotated[bool, typer.Option("--offline", help="Never use the network.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
-
-
 FormatName = Annotated[
     str,
-    typer.Option(
-        "--format", help="bsfp8, mxfp8 or w8a16.", autocompletion=_choices(WEIGHT_FORMATS)
-    ),
+    typer.Option("--format", help="bsfp8, mxfp8 or w8a16.", autocompletion=choices(WEIGHT_FORMATS)),
 ]
 Keep = Annotated[
     list[str] | None,
@@ -213,11 +183,18 @@ def say(
         typer.Option(
             "-v",
             "--voice",
-            help="A voice of the model, or a recording to imitate.",
-            autocompletion=_voice_names,
+            help="A voice: its name, its file, or a recording to imitate.",
+            autocompletion=voice_names,
         ),
     ] = "",
     ref_text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
+    cast: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=VOICE: who speaks the lines of a dialogue that begin with the name"
+            " (may be given more than once)."
+        ),
+    ] = None,
     output: Annotated[
         str,
         typer.Option(
@@ -229,12 +206,12 @@ def say(
         typer.Option(
             "--format",
             help="The format, where the name does not tell it.",
-            autocompletion=_choices(("wav", "flac", "mp3", "ogg", "opus", "raw")),
+            autocompletion=choices(("wav", "flac", "mp3", "ogg", "opus", "raw")),
         ),
     ] = "",
     raw: Annotated[bool, typer.Option("--raw", help="Bare 16-bit samples.")] = False,
     play: Annotated[bool, typer.Option("--play", help="Play it as it is made.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    force: Force = False,
     speed: Annotated[
         float, typer.Option(help="Tempo, at the same pitch (0.5 to 2).")
     ] = DEFAULT_SPEECH.speed,
@@ -264,7 +241,7 @@ def say(
         str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")
     ] = DEFAULT_ENGINE.device,
     dtype: Annotated[
-        str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=_choices(DTYPES))
+        str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=choices(DTYPES))
     ] = DEFAULT_ENGINE.dtype,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse a text that the model cannot say in full.")
@@ -290,6 +267,7 @@ def say(
         model=model,
         voice=voice,
         ref_text=ref_text,
+        cast=tuple(cast or ()),
         output=output,
         format=format_name,
         raw=raw,
@@ -305,6 +283,276 @@ def say(
         speech=SpeechConfig(seed, temperature, top_p, top_k, speed, pause, retries, max_frames),
     )
     speak(request, started=_STARTED)
+
+
+@app.command()
+def batch(
+    script: Annotated[
+        str,
+        typer.Argument(help="A script: txt, md, csv, tsv, jsonl or srt, or - for standard input."),
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o", "--output", help="A folder for one file a line, or one sound file for all."
+        ),
+    ] = "",
+    format_name: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="The format of the files of a folder.",
+            autocompletion=choices(("wav", "flac", "mp3", "ogg", "opus")),
+        ),
+    ] = "",
+    input_format: Annotated[
+        str,
+        typer.Option(
+            help="How the script is read, where its name does not tell it.",
+            autocompletion=choices(("txt", "md", "csv", "tsv", "jsonl", "srt")),
+        ),
+    ] = "",
+    split: Annotated[
+        str,
+        typer.Option(
+            help="What a line of txt and md is: auto, line, paragraph or sentence.",
+            autocompletion=choices(("auto", "line", "paragraph", "sentence")),
+        ),
+    ] = "auto",
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="A column of csv and jsonl that is called otherwise: text=text_de."),
+    ] = None,
+    encoding: Annotated[str, typer.Option(help="How the script is encoded.")] = "utf-8",
+    model: Model = DEFAULT_MODEL,
+    voice: Annotated[
+        str,
+        typer.Option(
+            "-v",
+            "--voice",
+            help="Who speaks lines that do not say so: a voice, or a recording to imitate.",
+            autocompletion=voice_names,
+        ),
+    ] = "",
+    ref_text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
+    cast: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=VOICE: who speaks the lines of a dialogue that begin with the name"
+            " (may be given more than once)."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be made, and make nothing.")
+    ] = False,
+    changed: Annotated[
+        bool,
+        typer.Option(
+            "--changed", help="Make finished lines anew whose words, voice or settings changed."
+        ),
+    ] = False,
+    only: Annotated[str, typer.Option(help="Make only these lines: L0010-L0020,L0033.")] = "",
+    redo: Annotated[str, typer.Option(help="Make these lines again, with another seed.")] = "",
+    takes: Annotated[int, typer.Option(help="Versions of each line, kept side by side.")] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what is there; it always does.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace files that fishtts did not make.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a text that the model cannot say in full.")
+    ] = False,
+    srt: Annotated[str, typer.Option(help="Write subtitles (SRT) to this file.")] = "",
+    vtt: Annotated[str, typer.Option(help="Write subtitles (WebVTT) to this file.")] = "",
+    shard: Annotated[
+        str, typer.Option(help="Make one share of the lines: 0/4 to 3/4 for four runs.")
+    ] = "",
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Gather the shares of all runs, and make nothing.")
+    ] = False,
+    incomplete: Annotated[
+        bool, typer.Option("--incomplete", help="Merge also where lines are missing.")
+    ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Listen to each line with a recogniser: fishtts[asr]."),
+    ] = False,
+    max_wer: Annotated[
+        float, typer.Option(help="The share of words that may be heard wrongly.")
+    ] = DEFAULT_MAX_WER,
+    asr_model: Annotated[
+        str, typer.Option(help="The recogniser: a faster-whisper model, or its folder.")
+    ] = DEFAULT_ASR_MODEL,
+    speed: Annotated[
+        float, typer.Option(help="Tempo, at the same pitch (0.5 to 2).")
+    ] = DEFAULT_SPEECH.speed,
+    pause: Annotated[
+        float | None,
+        typer.Option(help="Seconds of silence after a sentence, and between joined lines."),
+    ] = DEFAULT_SPEECH.pause_s,
+    seed: Annotated[
+        int, typer.Option(help="The same seed gives the same audio.")
+    ] = DEFAULT_SPEECH.seed,
+    temperature: Annotated[
+        float | None, typer.Option(help="How freely it speaks; from the model if not given.")
+    ] = DEFAULT_SPEECH.temperature,
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw from this share of the likeliest sounds.")
+    ] = DEFAULT_SPEECH.top_p,
+    top_k: Annotated[
+        int | None, typer.Option(help="Draw from this many of the likeliest sounds.")
+    ] = DEFAULT_SPEECH.top_k,
+    retries: Annotated[
+        int, typer.Option(help="Further tries for a sentence or a line that went wrong.")
+    ] = DEFAULT_SPEECH.retries,
+    max_frames: Annotated[
+        int, typer.Option(help="Cap the length of a sentence, in the model's frames (0: none).")
+    ] = DEFAULT_SPEECH.max_frames,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")
+    ] = DEFAULT_ENGINE.device,
+    dtype: Annotated[
+        str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=choices(DTYPES))
+    ] = DEFAULT_ENGINE.dtype,
+    max_batch: Annotated[
+        int, typer.Option(help="Sentences that are spoken together at most (0: as suits).")
+    ] = DEFAULT_ENGINE.max_batch,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="The same bits whatever is spoken beside a line. Without it, the last bits of the"
+            " arithmetic follow the size of the batch, and now and then that changes a sound.",
+        ),
+    ] = False,
+    yield_to_others: Annotated[
+        bool,
+        typer.Option("--yield-to-others", help="Step back while other programs want the machine."),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print events (or the plan) as JSON for scripts.")
+    ] = False,
+    quiet: Quiet = False,
+    progress: Annotated[
+        bool, typer.Option("--progress/--no-progress", help="Show how far it is.")
+    ] = True,
+    offline: Offline = False,
+) -> None:
+    """Speak a whole script, and go on where it stopped: fishtts batch book.txt -o out/"""
+    from fishtts.batch import Request
+    from fishtts.batch import batch as speak_all
+
+    speak_all(
+        Request(
+            script=script,
+            output=output,
+            format=format_name,
+            input_format=input_format,
+            split=split,
+            encoding=encoding,
+            columns=tuple(column or ()),
+            model=model,
+            voice=voice,
+            ref_text=ref_text,
+            cast=tuple(cast or ()),
+            only=only,
+            redo=redo,
+            takes=takes,
+            changed=changed,
+            force=force,
+            strict=strict,
+            shard=shard,
+            merge=merge,
+            incomplete=incomplete,
+            srt=srt,
+            vtt=vtt,
+            verify=verify,
+            max_wer=max_wer,
+            asr_model=asr_model,
+            yield_to_others=yield_to_others,
+            dry_run=dry_run,
+            as_json=as_json,
+            quiet=quiet,
+            progress=progress,
+            offline=offline,
+            engine=EngineConfig(device, dtype, max_batch, deterministic),
+            speech=SpeechConfig(seed, temperature, top_p, top_k, speed, pause, retries, max_frames),
+        )
+    )
+
+
+@app.command()
+def clone(
+    recordings: Annotated[
+        list[str], typer.Argument(help="Recordings of one speaker: wav, flac, mp3, ogg, opus, m4a.")
+    ],
+    name: Annotated[str, typer.Option(help="Keep the voice under this name.")] = "",
+    text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
+    text_file: Annotated[
+        str,
+        typer.Option(help="A file with the words; NAME.lab or NAME.txt beside NAME.wav is found."),
+    ] = "",
+    transcribe: Annotated[
+        bool,
+        typer.Option("--transcribe", help="Write the words down by ear (needs fishtts[asr])."),
+    ] = False,
+    asr_model: Annotated[
+        str, typer.Option(help="The faster-whisper model that listens, or its folder.")
+    ] = DEFAULT_ASR_MODEL,
+    start_s: Annotated[
+        float | None, typer.Option("--from", help="Keep the part from this second on.")
+    ] = None,
+    end_s: Annotated[float | None, typer.Option("--to", help="Keep it up to this second.")] = None,
+    consent: Annotated[
+        str,
+        typer.Option(
+            help="Whose voice it is: self, licensed, or a note. It is kept in the voice.",
+            autocompletion=choices(("self", "licensed")),
+        ),
+    ] = "",
+    no_clip: Annotated[
+        bool,
+        typer.Option("--no-clip", help="Leave the recording itself out of the voice."),
+    ] = False,
+    language: Annotated[str, typer.Option(help="The language spoken: en, de.")] = "",
+    description: Annotated[str, typer.Option(help="A line about the voice.")] = "",
+    model: Model = DEFAULT_MODEL,
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="Write a voice file (.fishvoice) instead.")
+    ] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a voice or a file that exists.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    offline: Offline = False,
+) -> None:
+    """Make a voice from recordings: fishtts clone mira.mp3 --name mira"""
+    from fishtts.clone import Request
+    from fishtts.clone import clone as make_voice
+
+    request = Request(
+        recordings=tuple(recordings),
+        name=name,
+        text=text,
+        text_file=text_file,
+        transcribe=transcribe,
+        asr_model=asr_model,
+        start_s=start_s,
+        end_s=end_s,
+        consent=consent,
+        with_clip=not no_clip,
+        language=language,
+        description=description,
+        model=model,
+        output=output,
+        force=force,
+        as_json=as_json,
+        quiet=quiet,
+        offline=offline,
+    )
+    make_voice(request, started=_STARTED)
 
 
 @models_app.command("list")
@@ -337,7 +585,7 @@ def models_list(as_json: Json = False) -> None:
 
 @models_app.command("show")
 def models_show(
-    name: Annotated[str, typer.Argument(autocompletion=_model_names)], as_json: Json = False
+    name: Annotated[str, typer.Argument(autocompletion=model_names)], as_json: Json = False
 ) -> None:
     """Say what a model is: languages, licence, voices, where it is."""
     from dataclasses import asdict
@@ -364,7 +612,7 @@ def models_show(
 
 @models_app.command("pull")
 def models_pull(
-    names: Annotated[list[str], typer.Argument(autocompletion=_model_names)],
+    names: Annotated[list[str], typer.Argument(autocompletion=model_names)],
     quiet: Quiet = False,
 ) -> None:
     """Fetch models from the hub, or what is missing or damaged of them."""
@@ -381,11 +629,11 @@ def models_pull(
 
 @models_app.command("quantize")
 def models_quantize(
-    name: Annotated[str, typer.Argument(autocompletion=_model_names)],
+    name: Annotated[str, typer.Argument(autocompletion=model_names)],
     output: Annotated[str, typer.Option("-o", "--output", help="The folder to write.")],
     format_name: FormatName,
     keep: Keep = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a folder that exists.")] = False,
+    force: Force = False,
     quiet: Quiet = False,
     offline: Offline = False,
 ) -> None:
@@ -423,7 +671,7 @@ def models_quantize(
 
 
 @models_app.command("path")
-def models_path(name: Annotated[str, typer.Argument(autocompletion=_model_names)]) -> None:
+def models_path(name: Annotated[str, typer.Argument(autocompletion=model_names)]) -> None:
     """Print the folder of a model that is on this machine."""
     from fishtts import hub
     from fishtts.printing import print_line
@@ -433,7 +681,7 @@ def models_path(name: Annotated[str, typer.Argument(autocompletion=_model_names)
 
 @models_app.command("rm")
 def models_rm(
-    names: Annotated[list[str], typer.Argument(autocompletion=_model_names)],
+    names: Annotated[list[str], typer.Argument(autocompletion=model_names)],
 ) -> None:
     """Take models off the disk."""
     from fishtts import hub
@@ -442,52 +690,6 @@ def models_rm(
     for name in names:
         freed = hub.remove(hub.parse(name))
         print_line(f"Removed {name}: {readable_bytes(freed)} are free again.")
-
-
-@voices_app.command("list")
-def voices_list(model: Model = DEFAULT_MODEL, as_json: Json = False) -> None:
-    """List the voices of a model."""
-    from fishtts import hub
-    from fishtts.cloning.voice_file import read_voice
-    from fishtts.model_folder import find_voice, voice_names
-    from fishtts.printing import print_json, print_table
-
-    source = hub.parse(model)
-    folder = hub.locate(source, offline=True)
-    card = hub.card(source, folder)
-    voices = [read_voice(find_voice(folder, card.name, name)) for name in voice_names(folder)]
-    if as_json:
-        rows = [
-            {
-                "name": voice.name,
-                "language": voice.language,
-                "description": voice.description,
-                "is_default": voice.name == card.default_voice,
-            }
-            for voice in voices
-        ]
-        print_json(rows)
-        return
-    table = [("NAME", "LANGUAGE", "DESCRIPTION")]
-    for voice in voices:
-        default = " (default)" if voice.name == card.default_voice else ""
-        table.append((voice.name, voice.language, f"{voice.description}{default}"))
-    print_table(table)
-
-
-@voices_app.command("play")
-def voices_play(
-    name: Annotated[str, typer.Argument(autocompletion=_voice_names)],
-    model: Model = DEFAULT_MODEL,
-    output: Annotated[
-        str, typer.Option("-o", "--output", help="Write a sound file instead of playing.")
-    ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
-) -> None:
-    """Play the recording that a voice was made from."""
-    from fishtts.say import play_voice
-
-    play_voice(model, name, output=output, force=force)
 
 
 @app.command()
@@ -506,7 +708,7 @@ def verify(
         typer.Option(
             "--format",
             help="bsfp8, mxfp8 or w8a16; all if not given.",
-            autocompletion=_choices(WEIGHT_FORMATS),
+            autocompletion=choices(WEIGHT_FORMATS),
         ),
     ] = None,
     quantized: Annotated[

@@ -14,8 +14,21 @@ from fishtts.errors import UsageError
 DEFAULT_MODEL = "minnow"
 """The model that comes with the package."""
 
+DEFAULT_ASR_MODEL = "base"
+"""The recogniser: a name that faster-whisper knows."""
+
+DEFAULT_MAX_WER = 0.2
+"""Share of words that may be heard wrongly: recognisers mishear a name here and there, and a
+sentence that lost its way loses far more."""
+
 MAX_BATCH = 1024
 """Requests that may run together at the very most."""
+
+MIN_SPEED = 0.5
+MAX_SPEED = 2.0
+"""Beyond these, speech is no longer good to listen to."""
+
+MAX_PAUSE_S = 60.0
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 """What activations, and weights that are not quantised, may be."""
@@ -70,8 +83,10 @@ class SpeechConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"The seed is {self.seed}; it must lie between 0 and 2^63 - 1.")
-        if self.pause_s is not None and not 0 <= self.pause_s <= 60:
-            raise UsageError(f"The pause is {self.pause_s:g} s; it must lie between 0 and 60.")
+        if self.pause_s is not None and not 0 <= self.pause_s <= MAX_PAUSE_S:
+            raise UsageError(
+                f"The pause is {self.pause_s:g} s; it must lie between 0 and {MAX_PAUSE_S:g}."
+            )
         if not 0 <= self.retries <= 100:
             raise UsageError(f"The retries are {self.retries}; they must lie between 0 and 100.")
         if self.max_frames < 0:

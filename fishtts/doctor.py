@@ -20,7 +20,7 @@ from fishtts import hub
 from fishtts.audio.play import find_player
 from fishtts.audio.write import format_names
 from fishtts.config import DEFAULT_MODEL
-from fishtts.errors import DeviceError, ModelError
+from fishtts.errors import DeviceError, ModelError, VoiceError
 from fishtts.printing import print_json, print_line, readable_bytes
 
 State = Literal["ok", "note", "broken"]
@@ -49,6 +49,7 @@ def examine() -> list[Finding]:
         _codecs,
         _sound,
         _models,
+        _voices,
         _disk,
     ]
     return [finding for look in looks for finding in look()]
@@ -162,6 +163,21 @@ def _models() -> list[Finding]:
         Finding("network", "ok", f"{network}, used by `models pull` and new models only")
     )
     return findings
+
+
+def _voices() -> list[Finding]:
+    """Try to read each of the user's own voices."""
+    from fishtts.cloning.store import Store
+
+    store = Store()
+    damaged = []
+    for name in store.names():
+        try:
+            store.get(name)
+        except (ModelError, VoiceError) as error:
+            damaged.append(Finding("voices", "note", error.message))
+    num_whole = len(store.names()) - len(damaged)
+    return [Finding("voices", "ok", f"{num_whole} of your own in {store.folder}"), *damaged]
 
 
 def _disk() -> list[Finding]:

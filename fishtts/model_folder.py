@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -143,24 +143,30 @@ def voice_names(folder: Path) -> list[str]:
     return sorted(path.stem for path in (folder / "voices").glob("*.safetensors"))
 
 
-def find_voice(folder: Path, model: str, name: str) -> Path:
-    """Find the file of a voice by its name.
+def find_voice(folder: Path, model: str, name: str, *, own: Sequence[str] = ()) -> Path:
+    """Find the file of a model's voice by its name. ``own`` are the user's own, for the message.
 
     Raises: ``VoiceError`` that says which there are.
     """
     names = voice_names(folder)
     if name in names:
         return folder / "voices" / f"{name}.safetensors"
-    if not names:
+    if not names and not own:
         raise VoiceError(
             f'The model {model} comes without voices, so there is no "{name}".',
             hint="Give a recording to imitate: -v recording.wav --ref-text 'its words'",
         )
-    close = get_close_matches(name, names, n=1)
-    suggestion = f'Did you mean "{close[0]}"? ' if close else ""
+    known = [f"The model {model} has {', '.join(names)}."] if names else []
+    known += [f"Your own are {', '.join(own)}."] if own else []
     raise VoiceError(
-        f'There is no voice "{name}".', hint=f"{suggestion}It speaks with: {', '.join(names)}."
+        f'There is no voice "{name}".', hint=f"{suggestion(name, [*own, *names])}{' '.join(known)}"
     )
+
+
+def suggestion(name: str, names: Sequence[str]) -> str:
+    """Ask whether another name was meant; "" where none is close."""
+    close = get_close_matches(name, names, n=1)
+    return f'Did you mean "{close[0]}"? ' if close else ""
 
 
 def is_file_name(voice: str) -> bool:

@@ -8,54 +8,27 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, zip_longest
+from operator import itemgetter
 
 from fishtts.config import DEFAULT_SPEECH, SpeechConfig
 from fishtts.errors import LimitError, ScriptError
-from fishtts.text.language import likely_language, script_of, scripts, unspoken
+from fishtts.text.dialogue import Segment, Speakers, find_speakers, segments
+from fishtts.text.duration import expected_seconds
+from fishtts.text.language import (
+    likely_language,
+    scripts,
+    sentence_language,
+    unspoken,
+)
 from fishtts.text.normalise import normalise, plain
-from fishtts.text.split import Limits, units
+from fishtts.text.split import Limits, check_spoken, pause_between, stretch_units
 from fishtts.types import Card, Unit
-
-_LANGUAGE_OF_SCRIPT = {
-    "Han": "zh",
-    "Hiragana": "ja",
-    "Katakana": "ja",
-    "Hangul": "ko",
-    "Cyrillic": "ru",
-    "Greek": "el",
-    "Arabic": "ar",
-    "Hebrew": "he",
-    "Devanagari": "hi",
-    "Bengali": "bn",
-    "Tamil": "ta",
-    "Telugu": "te",
-    "Thai": "th",
-    "Armenian": "hy",
-    "Myanmar": "my",
-    "Khmer": "km",
-    "Ethiopic": "am",
-}
-"""The language whose rules find the ends of sentences in a script that many may share."""
-
-_LETTER_S = 0.065
-"""Seconds a letter or a space takes: 15 a second, as unhurried readers of alphabets speak."""
-
-_LETTER_OF_SCRIPT_S = {
-    "Han": 0.22,
-    "Hiragana": 0.13,
-    "Katakana": 0.13,
-    "Hangul": 0.18,
-    "Ethiopic": 0.13,
-}
-_DIGIT_S = 0.35
-_PAUSE_S = {**dict.fromkeys(".!?…。！？।", 0.25), **dict.fromkeys(",;:–—、，；：", 0.12)}
-_BREATH_S = 0.3
-"""What comes on top once: the silence before and after."""
 
 _CLAUSE_PAUSE_S = 0.1
 
-_TAG = re.compile(r"\[[^\[\]\n]*\]|<\|[^|]*\|>")
 _SPEAKER = re.compile(r"<\|speaker:\d+\|>")
 _MAX_QUOTED = 8
 
@@ -84,39 +57,94 @@ class Plan:
     shortfalls: tuple[str, ...] = ()
 
     @property
+    def voices(self) -> tuple[str, ...]:
+        """Name the voices of a dialogue, each once."""
+        return tuple(dict.fromkeys(planned.voice for planned in self.units if planned.voice))
+
+    @property
     def expected_s(self) -> float:
         """Estimate the length of the whole, pauses included."""
         return sum(planned.expected_s + planned.unit.pause_s for planned in self.units)
 
 
 def make_plan(
-    text: str, card: Card, config: SpeechConfig = DEFAULT_SPEECH, *, strict: bool = False
+    text: str,
+    card: Card,
+    config: SpeechConfig = DEFAULT_SPEECH,
+    *,
+    strict: bool = False,
+    voices: Sequence[str] | None = None,
+    cast: Mapping[str, str] | None = None,
+    speakers: Speakers | None = None,
+    first_line: int = 1,
 ) -> Plan:
-    """Split a text for a model, and find what the model cannot say.
+    """Split a text for a model, give its turns to voices, and find what the model cannot say.
 
-    Raises: ``ScriptError`` where there is nothing to say, and under ``strict`` for the first word
-    that the model cannot; ``LimitError`` where it cannot say any.
+    ``voices`` are the names that a dialogue may use; without them and a ``cast`` no line is taken
+    for a speaker's. ``speakers`` stands for both where the text is one line of a script, at
+    ``first_line``, whose other lines have their say in who is a speaker.
+    Raises: ``ScriptError`` where there is nothing to say, for unknown speakers and voices, and
+    under ``strict`` for the first word that the model cannot say; ``LimitError`` where it cannot
+    say any.
     """
-    shortfalls = _shortfalls(text, card)
+    who = speakers or find_speakers(text.split("\n"), voices, cast)
+    found = segments(text, who, first_line=first_line)
+    words = "".join(segment.text for segment in found)
+    shortfalls = _shortfalls(words, card)
     if shortfalls and strict:
         raise ScriptError(shortfalls[0], hint="Without --strict the rest of the text is spoken.")
-    if shortfalls and card.scripts and not _speaks_any(text, card):
+    if shortfalls and card.scripts and not _speaks_any(words, card):
         raise LimitError(f"Nothing was said. {shortfalls[0]}", hint="Choose another --model.")
-    found = units(
-        text,
-        limits=_limits(card, config),
-        render=normalise if card.normalise else plain,
-        language=_language(text, card),
-    )
+    made = _segment_units(found, words, card, config)
+    check_spoken(words, [unit for _, unit in made])
     if not card.normalise:
-        found = _with_speakers(found)
-    seen: Counter[str] = Counter()
+        made = [
+            (voice, unit)
+            for voice, turn in groupby(made, key=itemgetter(0))
+            for unit in _with_speakers([unit for _, unit in turn])
+        ]
+    seen: Counter[tuple[str, str]] = Counter()
     planned = []
-    for unit in found:
-        seed = unit_seed(config.seed, unit.text, seen[unit.text])
-        seen[unit.text] += 1
-        planned.append(PlannedUnit(unit, seed, expected_seconds(unit.model_text)))
+    for voice, unit in made:
+        key = f"{voice}\0{unit.text}" if voice else unit.text
+        seed = unit_seed(config.seed, key, seen[voice, unit.text])
+        seen[voice, unit.text] += 1
+        planned.append(PlannedUnit(unit, seed, expected_seconds(unit.model_text), voice))
     return Plan(tuple(planned), shortfalls)
+
+
+def _segment_units(
+    found: Sequence[Segment], words: str, card: Card, config: SpeechConfig
+) -> list[tuple[str, Unit]]:
+    """Split each segment, and put the pauses between them."""
+    limits = _limits(card, config)
+    language = sentence_language(words, next(iter(card.languages), "en"))
+    made: list[tuple[str, Unit]] = []
+    for segment, following in zip_longest(found, found[1:]):
+        units = stretch_units(
+            segment.text,
+            limits=limits,
+            render=normalise if card.normalise else plain,
+            language=language,
+        )
+        made.extend((segment.voice, unit) for unit in units)
+        if segment.pause_s is not None:
+            _put_pause(made, segment)
+        elif following and units:
+            pause_s = pause_between(segment.text, following.text, limits)
+            made[-1] = (segment.voice, replace(units[-1], pause_s=pause_s))
+    return made
+
+
+def _put_pause(made: list[tuple[str, Unit]], segment: Segment) -> None:
+    """Let a pause that was asked for follow what was spoken last; where nothing was, a unit without
+    any text stands for it."""
+    for at in reversed(range(len(made))):
+        voice, unit = made[at]
+        if unit.model_text:
+            made[at] = (voice, replace(unit, pause_s=segment.pause_s or 0.0))
+            return
+    made.append((segment.voice, Unit("", "", segment.pause_s or 0.0)))
 
 
 def unit_seed(run_seed: int, text: str, repeat: int = 0, attempt: int = 0) -> int:
@@ -129,15 +157,6 @@ def unit_seed(run_seed: int, text: str, repeat: int = 0, attempt: int = 0) -> in
     return int.from_bytes(hashlib.sha256(key).digest()[:8], "big") >> 1
 
 
-def expected_seconds(text: str) -> float:
-    """Estimate how long it takes to say a text; right within a factor of two, which is its use."""
-    if not text:
-        return 0.0
-    return _BREATH_S + sum(
-        number * _seconds_of(character) for character, number in Counter(_TAG.sub("", text)).items()
-    )
-
-
 def _with_speakers(found: list[Unit]) -> list[Unit]:
     """Tell the model of each unit who speaks, where a tag said so in a unit before it."""
     told = []
@@ -148,17 +167,6 @@ def _with_speakers(found: list[Unit]) -> list[Unit]:
         speaker = (_SPEAKER.findall(unit.text) or [speaker])[-1]
         told.append(unit)
     return told
-
-
-def _seconds_of(character: str) -> float:
-    if character in _PAUSE_S:
-        return _PAUSE_S[character]
-    if character.isdigit():
-        return _DIGIT_S
-    if character == " ":
-        return _LETTER_S
-    script = script_of(character)
-    return _LETTER_OF_SCRIPT_S.get(script, _LETTER_S) if script else 0.0
 
 
 def _limits(card: Card, config: SpeechConfig) -> Limits:
@@ -197,14 +205,6 @@ def _speaks_any(text: str, card: Card) -> bool:
     spoken = {name.casefold() for name in card.scripts}
     counts = scripts(text)
     return not counts or any(script.casefold() in spoken for script in counts)
-
-
-def _language(text: str, card: Card) -> str:
-    """Name the language whose rules find the sentences."""
-    script = next(iter(scripts(text)), "Latin")
-    if script in _LANGUAGE_OF_SCRIPT:
-        return _LANGUAGE_OF_SCRIPT[script]
-    return likely_language(text) or next(iter(card.languages), "en")
 
 
 def _and(words: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,13 +18,16 @@ from fishtts import hub
 from fishtts.audio.play import find_player, open_player
 from fishtts.audio.tempo import check_speed
 from fishtts.audio.write import Writer, choose_format, open_file, open_stdout
+from fishtts.cloning.store import Store, find_voice
+from fishtts.cloning.voice_file import is_voice_file, read_voice
 from fishtts.config import DEFAULT_ENGINE, DEFAULT_MODEL, EngineConfig, SpeechConfig
 from fishtts.errors import LimitError, ScriptError, UsageError, VoiceError
-from fishtts.model_folder import find_voice, is_file_name
+from fishtts.model_folder import is_file_name, voice_names
 from fishtts.plan import Plan, make_plan
-from fishtts.printing import print_json, print_line
+from fishtts.printing import note, print_json, print_line
+from fishtts.text.dialogue import read_cast
 from fishtts.text.read import clean, read_file, read_stream
-from fishtts.types import Card
+from fishtts.types import Audio, Card, Voice
 
 if TYPE_CHECKING:
     from fishtts.report import Report
@@ -44,6 +47,7 @@ class Request:
     model: str = DEFAULT_MODEL
     voice: str = ""
     ref_text: str = ""
+    cast: tuple[str, ...] = ()
     output: str = ""
     format: str = ""
     raw: bool = False
@@ -74,10 +78,18 @@ def say(request: Request, *, started: float) -> None:
     if not text.strip():
         raise ScriptError("The text is empty.")
     source = hub.parse(request.model)
-    folder = _locate(request, source)
+    folder = locate(source, offline=request.offline or request.dry_run, quiet=request.quiet)
     card = hub.card(source, folder)
-    plan = make_plan(text, card, request.speech, strict=request.strict)
-    _check_voice(request, folder, card)
+    cast = read_cast(request.cast)
+    plan = make_plan(
+        text,
+        card,
+        request.speech,
+        strict=request.strict,
+        voices=known_voices(folder, cast),
+        cast=cast,
+    )
+    voice = _find_voice(request, folder, card)
     _print_notes(request, plan)
     if request.dry_run:
         _print_plan(request, plan, card)
@@ -94,27 +106,26 @@ def say(request: Request, *, started: float) -> None:
     stream = tts.stream(
         text,
         request.speech,
-        voice=request.voice or None,
+        voice=voice,
         ref_text=request.ref_text,
         live=request.play or request.output == "-",
         plan=plan,
     )
-    for note in stream.report.notes:
-        _note(request, note)
+    for remark in stream.report.notes:
+        _note(request, remark)
     before_s = time.perf_counter() - started
     _write(request, stream, plan)
     _print_report(request, stream.report, before_s)
 
 
-def _locate(request: Request, source: hub.Source) -> Path:
+def locate(source: hub.Source, *, offline: bool, quiet: bool) -> Path:
     """Find the model; say so, and under which licence it is, before it is fetched."""
-    offline = request.offline or request.dry_run
     if source.kind == "hub" and not hub.is_offline(offline) and hub.cached(source) is None:
         licence = hub.card(source).licence
         terms = f" Its licence: {licence}" if licence else ""
-        _note(request, f"Fetching the model {source.name} into {hub.cache_folder()}.{terms}")
-    quiet = request.quiet or not sys.stderr.isatty()
-    return hub.locate(source, offline=offline, quiet=quiet)
+        if not quiet:
+            note(f"Fetching the model {source.name} into {hub.cache_folder()}.{terms}")
+    return hub.locate(source, offline=offline, quiet=quiet or not sys.stderr.isatty())
 
 
 def _check_options(request: Request) -> None:
@@ -155,14 +166,32 @@ def _read_text(request: Request) -> str:
     return read_stream(sys.stdin.buffer, encoding=request.encoding)
 
 
-def _check_voice(request: Request, folder: Path, card: Card) -> None:
-    """Find out that a voice does not exist before a model is loaded for it."""
+def _find_voice(request: Request, folder: Path, card: Card) -> Voice | Path | None:
+    """Read the voice, or find the recording, before a model is loaded for it."""
     if not request.voice:
-        return
+        return None
     if not is_file_name(request.voice):
-        find_voice(folder, card.name, request.voice)
-    elif not Path(request.voice).exists():
-        raise VoiceError(f'There is no recording or voice file "{request.voice}".')
+        found = find_voice(request.voice, folder, card.name)
+        if found.note:
+            _note(request, found.note)
+        return found.voice
+    path = _existing(request.voice)
+    return read_voice(path) if is_voice_file(request.voice) else path
+
+
+def known_voices(folder: Path, cast: Mapping[str, str]) -> list[str]:
+    """List the voices that a dialogue may use: own ones, the model's, and files of the cast."""
+    files = [voice for voice in cast.values() if is_file_name(voice)]
+    for voice in files:
+        _existing(voice)
+    return [*dict.fromkeys([*Store().names(), *voice_names(folder)]), *files]
+
+
+def _existing(voice: str) -> Path:
+    path = Path(voice).expanduser()
+    if not path.exists():
+        raise VoiceError(f'There is no recording or voice file "{voice}".')
+    return path
 
 
 def _with_target(request: Request) -> Request:
@@ -251,16 +280,16 @@ def _progress(request: Request, stack: ExitStack, plan: Plan) -> Any:
 
 
 def _print_notes(request: Request, plan: Plan) -> None:
-    notes = dict.fromkeys(note for planned in plan.units for note in planned.unit.warnings)
-    for note in list(notes)[:_MAX_NOTES]:
-        _note(request, note)
+    notes = dict.fromkeys(warning for planned in plan.units for warning in planned.unit.warnings)
+    for warning in list(notes)[:_MAX_NOTES]:
+        _note(request, warning)
     if len(notes) > _MAX_NOTES:
         _note(request, f"{len(notes) - _MAX_NOTES} more notes like these (--dry-run --json).")
 
 
 def _note(request: Request, text: str) -> None:
     if not request.quiet:
-        print(f"fishtts: {text}", file=sys.stderr)
+        note(text)
 
 
 def _print_plan(request: Request, plan: Plan, card: Card) -> None:
@@ -269,6 +298,7 @@ def _print_plan(request: Request, plan: Plan, card: Card) -> None:
         units = [
             {
                 **asdict(planned.unit),
+                "voice": planned.voice or request.voice or card.default_voice,
                 "seed": planned.seed,
                 "estimated_seconds": round(planned.expected_s, 2),
             }
@@ -286,7 +316,9 @@ def _print_plan(request: Request, plan: Plan, card: Card) -> None:
         )
     else:
         for number, planned in enumerate(plan.units, start=1):
-            print_line(f"{number:4}  {planned.unit.model_text or '(nothing to say)'}")
+            speaker = f"{planned.voice}: " if planned.voice else ""
+            words = planned.unit.model_text or "(nothing to say)"
+            print_line(f"{number:4}  {speaker}{words}")
         print_line(f"{len(plan.units)} units, about {plan.expected_s:.0f} s of speech")
     _raise_shortfalls(list(plan.shortfalls))
 
@@ -333,15 +365,11 @@ def _raise_shortfalls(problems: list[str]) -> None:
         raise LimitError(f"Finished, but {len(problems)} things fell short.")
 
 
-def play_voice(model: str, name: str, *, output: str, force: bool) -> None:
-    """Let a voice be heard: the recordings that it was made from."""
-    source = hub.parse(model)
-    folder = hub.locate(source, offline=True)
-    find_voice(folder, hub.card(source, folder).name, name)
+def play_audio(audio: Callable[[], Audio], *, output: str, force: bool) -> Audio:
+    """Let something be heard, or write it to a file; made only once there is a place for it."""
     request = _with_target(Request(output=output, force=force, play=not output))
-    from fishtts.tts import TTS
-
-    audio = TTS(model, device="cpu", offline=True).play_voice(name)
+    made = audio()
     with ExitStack() as stack:
-        for writer in _open_writers(request, audio.sample_rate):
-            stack.enter_context(writer).write(audio.samples)
+        for writer in _open_writers(request, made.sample_rate):
+            stack.enter_context(writer).write(made.samples)
+    return made

@@ -53,8 +53,10 @@ class Voice:
 
     ``codec`` names the codec that made the codes (its identity hash); codes of another codec are
     meaningless. ``clips`` are the cleaned recordings behind the references, one for each, or none
-    where they were left out: with them a voice can be encoded anew for any codec. ``embedding`` is
-    the speaker encoder's, float32 [256], of length 1.
+    where they were left out: with them a voice can be encoded anew for any codec. ``encodings`` are
+    the same references in the codes of further codecs. ``embedding`` is the speaker encoder's,
+    float32 [256], of length 1, and ``encoder`` which encoder's: only those of one can be compared.
+    ``model`` names a model that ``codec`` belongs to, for people.
     """
 
     name: str
@@ -66,6 +68,18 @@ class Voice:
     embedding: npt.NDArray[np.float32] | None = None
     sources: tuple[Source, ...] = ()
     consent: str = ""
+    model: str = ""
+    encoder: str = ""
+    encodings: tuple[Encoding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """A voice's references in the codes of one more codec, in their order."""
+
+    codec: str
+    codes: tuple[Codes, ...]
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,4 +9,7 @@ import tempfile
 os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="fishtts-tests-")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.pop("HF_ENDPOINT", None)
+# Voices and caches of the person who runs the tests are neither met nor changed.
+os.environ["FISHTTS_VOICES"] = tempfile.mkdtemp(prefix="fishtts-tests-")
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="fishtts-tests-")
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -89,7 +89,9 @@ class CountingCodec:
 
     def encode(self, samples: torch.Tensor) -> torch.Tensor:
         assert samples.dtype == torch.float32
-        return torch.arange(-(-len(samples) // self.samples_per_frame)).repeat(2, 1)
+        return torch.arange(-(-len(samples) // self.samples_per_frame)).repeat(
+            self.num_codebooks, 1
+        )
 
 
 @dataclass
@@ -271,6 +273,7 @@ def clean_env(more: dict[str, str] | None = None) -> dict[str, str]:
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_XET": "1",
         "NO_PROXY": "127.0.0.1",
+        "FISHTTS_VOICES": os.environ["FISHTTS_VOICES"],
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(Path(__file__).parent.parent),
         **(more or {}),

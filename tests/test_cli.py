@@ -193,6 +193,31 @@ def test_d05_byte_order_mark_and_line_ends(model: Path, tmp_path: Path) -> None:
         assert texts(json.loads(result.stdout)) == expected
 
 
+def test_a_dialogue_is_given_to_the_voices_of_its_cast(model: Path, tmp_path: Path) -> None:
+    write_files(model, {"voices/ada.safetensors": b"", "voices/miles.safetensors": b""})
+    path = tmp_path / "play.txt"
+    path.write_text("The door opened.\nMIRA: Who is there?\nMiles: It is me. [pause:2s]\n")
+    plan = dry_run(model, "-f", path, "--cast", "MIRA=ada")
+    assert isinstance(plan["units"], list)
+    said = [(unit["voice"], unit["text"], unit["pause_s"]) for unit in plan["units"]]
+    assert said[1:] == [("ada", "Who is there?", 0.25), ("miles", "It is me.", 2.0)]
+    plain = run_fishtts("say", "-f", path, "--model", model, "--dry-run", "--cast", "MIRA=ada")
+    assert "ada: Who is there?" in plain.stdout.decode()
+
+
+def test_an_unknown_speaker_is_refused_before_the_model_loads(model: Path, tmp_path: Path) -> None:
+    write_files(model, {"voices/ada.safetensors": b""})
+    path = tmp_path / "play.txt"
+    path.write_text("ADA: Who is there?\n\nTOM: It is me.\n")
+    arguments = ("say", "-f", path, "--model", model, "-o", tmp_path / "a.wav")
+    message = refused(2, *arguments)
+    assert 'line 3: there is no voice for the speaker "TOM". Known: ada.' in message
+    assert 'no voice "bob" for TOM' in refused(2, *arguments, "--cast", "TOM=bob")
+    assert "no recording" in refused(2, *arguments, "--cast", "TOM=./bob.wav")
+    assert "NAME=VOICE" in refused(2, *arguments, "--cast", "TOM")
+    assert not (tmp_path / "a.wav").exists()
+
+
 def test_output_is_utf_8_whatever_the_locale(model: Path) -> None:
     env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     arguments = ("say", "--model", model, "--dry-run")

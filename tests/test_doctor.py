@@ -15,7 +15,7 @@ from tests.fakes import run_process
 
 TOPICS = {
     "fishtts", "cpu", "torch", "cuda", "triton", "kernels", "codecs", "formats", "player",
-    "models", "network", "disk",
+    "models", "voices", "network", "disk",
 }  # fmt: skip
 
 
@@ -58,3 +58,12 @@ def test_a_machine_without_torch_is_still_looked_over(monkeypatch: pytest.Monkey
     states = {finding.topic: finding.state for finding in examine()}
     assert states["torch"] == "broken"
     assert states["disk"] in ("ok", "note")
+
+
+def test_a_damaged_voice_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FISHTTS_VOICES", str(tmp_path))
+    (tmp_path / "torn.fishvoice").write_bytes(b"torn")
+    found = [finding for finding in examine() if finding.topic == "voices"]
+    assert [finding.state for finding in found] == ["ok", "note"]
+    assert found[0].text == f"0 of your own in {tmp_path}"
+    assert "torn.fishvoice" in found[1].text

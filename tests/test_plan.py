@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fishtts.config import SpeechConfig
 from fishtts.errors import LimitError, ScriptError
 from fishtts.plan import expected_seconds, make_plan, unit_seed
+from fishtts.text.dialogue import find_speakers
 from fishtts.types import Card
 
 ANY = Card("any")
@@ -132,3 +133,98 @@ def test_every_word_is_in_some_unit(text: str) -> None:
             continue
         said = "".join(planned.unit.text for planned in plan.units)
         assert "".join(said.split()) == "".join(text.split())
+
+
+DIALOGUE = (
+    "The door opened.\nMIRA: Who is there? [pause:0.5s] Speak!\n\nClara: It is me.\nTOM: Yes.\n"
+)
+CAST = {"MIRA": "ada", "TOM": "miles"}
+
+
+def test_a_dialogue_gives_its_turns_to_voices() -> None:
+    plan = make_plan(DIALOGUE, ENGLISH, voices=["ada", "clara", "miles"], cast=CAST)
+    assert [(p.voice, p.unit.text, p.unit.pause_s) for p in plan.units] == [
+        ("", "The door opened.", 0.25),
+        ("ada", "Who is there?", 0.5),
+        ("ada", "Speak!", 0.6),
+        ("clara", "It is me.", 0.25),
+        ("miles", "Yes.", 0.0),
+    ]
+
+
+def test_an_unknown_speaker_is_refused_by_the_line_of_the_file() -> None:
+    with pytest.raises(ScriptError, match=r"line 12: .*MIRA") as caught:
+        make_plan(DIALOGUE, ENGLISH, voices=["ada"], first_line=11)
+    assert "ada" in str(caught.value)
+
+
+def test_without_voices_no_line_is_a_speakers() -> None:
+    plan = make_plan("MIRA: Who is there?", ENGLISH)
+    assert [(p.voice, p.unit.text) for p in plan.units] == [("", "MIRA: Who is there?")]
+
+
+def test_a_line_of_a_script_is_told_who_may_speak() -> None:
+    lines = ["Ada: Hello.", "Bob: Hi."]
+    speakers = find_speakers(lines, ["ada"])
+    assert make_plan(lines[0], ENGLISH, speakers=speakers).units[0].voice == "ada"
+    with pytest.raises(ScriptError, match=r"line 2: .*Bob"):
+        make_plan(lines[1], ENGLISH, speakers=speakers, first_line=2)
+
+
+def test_the_voice_counts_in_the_seed_and_only_where_one_is_given() -> None:
+    def seed(text: str) -> int:
+        return make_plan(text, ENGLISH, voices=["ada", "miles"]).units[-1].seed
+
+    assert seed("Hello there.") == unit_seed(0, "Hello there.")
+    assert len({seed("Hello there."), seed("ADA: Hello there."), seed("MILES: Hello there.")}) == 3
+    assert seed("ADA: Hello there.") == seed("Once.\n\nADA: Hello there.")
+
+
+def test_pauses_that_are_asked_for_are_exact() -> None:
+    def pauses(text: str, **options: float) -> list[float]:
+        units = make_plan(text, ENGLISH, SpeechConfig(**options)).units  # type: ignore[arg-type]
+        return [planned.unit.pause_s for planned in units]
+
+    assert pauses("One here, [pause:2s] two there. [pause:100ms]") == [2.0, 0.1]
+    assert pauses("One here. [pause:1s] [pause:1s]\n\nTwo there.", pause_s=0.3) == [2.0, 0.0]
+    assert pauses("One here. ... [pause:1s] ... Two there.") == [1.0, 0.0, 0.0, 0.0]
+    leading = make_plan("[pause:1s] One here.", ENGLISH).units[0]
+    assert (leading.unit.text, leading.unit.pause_s, leading.is_silent) == ("", 1.0, True)
+    with pytest.raises(ScriptError, match="nothing to say"):
+        make_plan("[pause:1s] ...", ENGLISH)
+
+
+def test_speaker_tags_go_through_unless_the_cast_takes_them() -> None:
+    text = "<|speaker:0|>Hello there, all. [pause:1s] How are you?[voice:ada] Fine, thank you."
+    plan = make_plan(text, ANY, voices=["ada"])
+    assert [(p.voice, p.unit.model_text) for p in plan.units] == [
+        ("", "<|speaker:0|>Hello there, all."),
+        ("", "<|speaker:0|>How are you?"),
+        ("ada", "Fine, thank you."),
+    ]
+    plan = make_plan(text, ANY, voices=["ada", "miles"], cast={"0": "miles"})
+    assert [(p.voice, p.unit.model_text) for p in plan.units][:2] == [
+        ("miles", "Hello there, all."),
+        ("miles", "How are you?"),
+    ]
+
+
+MARKED = st.lists(
+    st.sampled_from(["[voice:ada]", "[pause:1s]", "<|speaker:3|>", "\nADA: ", "\nMILES: "])
+    | st.text(st.sampled_from("abc dE.,!?\n他é-"), max_size=20),
+    max_size=10,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(MARKED)
+def test_no_word_of_a_dialogue_is_lost(parts: list[str]) -> None:
+    marks = ("[voice:ada]", "[pause:1s]", "<|speaker:3|>", "\nADA: ", "\nMILES: ")
+    words = "".join(part for part in parts if part not in marks)
+    try:
+        plan = make_plan("".join(parts), ANY, voices=["ada", "miles"], cast={"3": "miles"})
+    except ScriptError:
+        assert not any(map(str.isalnum, words))
+        return
+    said = "".join(planned.unit.text for planned in plan.units)
+    assert "".join(said.split()) == "".join(words.split())

@@ -17,7 +17,7 @@ from fishtts.types import Audio
 MAX_SECONDS = 3600
 """Longer recordings are refused: nothing here needs them, and they fill the memory."""
 
-_CUT_SHORT = 0.98
+CUT_SHORT = 0.98
 """A file that yields less than this share of the samples that it promises was cut short."""
 
 _STREAMING_SIZE = 0x7FFFF000
@@ -27,6 +27,7 @@ _NO_LENGTH = 2**48
 """libsndfile answers with a number beyond this for a FLAC that does not say its length."""
 
 _HEAD_BYTES = 64
+_M4A, _ADTS = "an AAC (M4A) file", "an AAC file"
 _MP4_SOUND = (b"M4A ", b"M4B ", b"M4P ")
 
 
@@ -37,16 +38,16 @@ def read_audio(path: Path) -> Audio:
     """
     import soundfile
 
-    head = _read_head(path)
+    head = read_head(path)
     try:
         with soundfile.SoundFile(path) as file:
             sample_rate = file.samplerate
-            _check_length(path, file.frames, sample_rate)
-            promised = _promised_frames(file, head)
+            check_promises(path, file.frames, sample_rate, max_seconds=MAX_SECONDS)
+            promised = promised_frames(file, head)
             samples = file.read(dtype="float32", always_2d=True).mean(axis=1)
     except soundfile.LibsndfileError as error:
-        raise _unreadable(path, head, str(error.error_string)) from None
-    if len(samples) < _CUT_SHORT * promised:
+        raise describe_unreadable(path, head, str(error.error_string)) from None
+    if len(samples) < CUT_SHORT * promised:
         raise AudioError(
             f'"{path}" was cut short: it promises {promised / sample_rate:.1f} s of sound but'
             f" holds {len(samples) / sample_rate:.1f} s.",
@@ -59,7 +60,11 @@ def read_audio(path: Path) -> Audio:
     return Audio(np.ascontiguousarray(samples, dtype=np.float32), sample_rate)
 
 
-def _read_head(path: Path) -> bytes:
+def read_head(path: Path) -> bytes:
+    """Read the first bytes of a file.
+
+    Raises: ``AudioError`` where there are none.
+    """
     try:
         if path.is_dir():
             raise AudioError(f'"{path}" is a folder, not a recording.')
@@ -76,21 +81,22 @@ def _read_head(path: Path) -> bytes:
     return head
 
 
-def _check_length(path: Path, num_frames: int, sample_rate: int) -> None:
+def check_promises(path: Path, num_frames: int, sample_rate: int, *, max_seconds: int) -> None:
+    """Refuse a file by the length that it claims to have."""
     if num_frames >= _NO_LENGTH:
         raise AudioError(
             f'"{path}" does not say how long it is, and is not read for that reason.',
             hint=_conversion(path),
         )
-    if num_frames > MAX_SECONDS * sample_rate:
+    if num_frames > max_seconds * sample_rate:
         raise AudioError(
             f'"{path}" is {num_frames / sample_rate / 60:.0f} minutes long; at most'
-            f" {MAX_SECONDS // 60} are read.",
+            f" {max_seconds // 60} are read.",
             hint="Cut out the part that is needed.",
         )
 
 
-def _promised_frames(file: Any, head: bytes) -> int:
+def promised_frames(file: Any, head: bytes) -> int:
     """Count the samples that the file claims to have; libsndfile trims a WAV's claim in silence."""
     if head[:4] != b"RIFF" or head[36:40] != b"data":
         return int(file.frames)
@@ -101,7 +107,8 @@ def _promised_frames(file: Any, head: bytes) -> int:
     return data_bytes // bytes_a_frame
 
 
-def _unreadable(path: Path, head: bytes, reason: str) -> AudioError:
+def describe_unreadable(path: Path, head: bytes, reason: str) -> AudioError:
+    """Say why libsndfile does not read a file, as far as its first bytes tell."""
     convert = _conversion(path)
     kind = _kind(head)
     if kind:
@@ -113,6 +120,11 @@ def _unreadable(path: Path, head: bytes, reason: str) -> AudioError:
     )
 
 
+def is_aac(head: bytes) -> bool:
+    """Tell sound in AAC, which libsndfile does not read, by the first bytes of its file."""
+    return _kind(head) in (_M4A, _ADTS)
+
+
 def _conversion(path: Path) -> str:
     return f'Turn it into a WAV first: ffmpeg -i "{path}" -vn recording.wav'
 
@@ -120,13 +132,13 @@ def _conversion(path: Path) -> str:
 def _kind(head: bytes) -> str:
     """Name what a file is by its first bytes, where it is something that people mistake."""
     if head[4:8] == b"ftyp":
-        return "an AAC (M4A) file" if head[8:12] in _MP4_SOUND else "a video (MP4)"
+        return _M4A if head[8:12] in _MP4_SOUND else "a video (MP4)"
     if head[:4] == b"\x1aE\xdf\xa3":
         return "a video (Matroska or WebM)"
     if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
         return "a video (AVI)"
     if head[:2] in (b"\xff\xf1", b"\xff\xf9"):
-        return "an AAC file"
+        return _ADTS
     if head[:4] == b"0&\xb2u":
         return "a Windows Media file"
     if head[:8] == b"\x89PNG\r\n\x1a\n" or head[:3] == b"\xff\xd8\xff":

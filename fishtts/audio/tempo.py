@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fishtts.config import MAX_SPEED, MIN_SPEED
 from fishtts.errors import UsageError
 from fishtts.types import Samples
-
-MIN_SPEED = 0.5
-MAX_SPEED = 2.0
-"""Beyond these, speech is no longer good to listen to."""
 
 
 def check_speed(speed: float) -> None:

@@ -137,6 +137,25 @@ def open_stdout(
     )
 
 
+def write_bytes(path: Path, data: bytes, *, force: bool = False) -> None:
+    """Write a file that goes with audio (subtitles); it gets its name when it is whole.
+
+    Raises: as ``open_file``, and ``DeviceError`` for a full disk.
+    """
+    place = _Place(path, force)
+    sink = Sink(place.stream, seekable=True, owned=True)
+    try:
+        with _as_output_error(path):
+            sink.write(data)
+            sink.flush()
+            sink.close()
+    except BaseException:
+        sink.close()
+        place.discard()
+        raise
+    place.finish()
+
+
 class _Place:
     """A file in the making: written beside its final name, moved there when whole."""
 

@@ -34,6 +34,27 @@ _SCRIPT_OF_FIRST_WORD = {
 }
 """Where the first word of a letter's Unicode name is not its script ("" belongs to any)."""
 
+_LANGUAGE_OF_SCRIPT = {
+    "Han": "zh",
+    "Hiragana": "ja",
+    "Katakana": "ja",
+    "Hangul": "ko",
+    "Cyrillic": "ru",
+    "Greek": "el",
+    "Arabic": "ar",
+    "Hebrew": "he",
+    "Devanagari": "hi",
+    "Bengali": "bn",
+    "Tamil": "ta",
+    "Telugu": "te",
+    "Thai": "th",
+    "Armenian": "hy",
+    "Myanmar": "my",
+    "Khmer": "km",
+    "Ethiopic": "am",
+}
+"""The language whose rules find the ends of sentences in a script that many may share."""
+
 _RUN = re.compile(r"[^\W\d_]+(?:[\u0300-\u036f'’\-]+[^\W\d_]+)*")
 
 _MIN_WORDS = 8
@@ -161,3 +182,11 @@ def likely_language(text: str) -> str:
     if most < _MIN_SHARE * len(words) or most < _LEAD * second:
         return ""
     return best
+
+
+def sentence_language(text: str, fallback: str = "en") -> str:
+    """Name the language whose rules find the sentences of a text."""
+    script = next(iter(scripts(text)), "Latin")
+    if script in _LANGUAGE_OF_SCRIPT:
+        return _LANGUAGE_OF_SCRIPT[script]
+    return likely_language(text) or fallback

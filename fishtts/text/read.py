@@ -31,6 +31,14 @@ def read_file(path: Path, *, encoding: str = "utf-8") -> str:
 
     Raises: ``ScriptError`` naming the file, and the byte where the encoding breaks.
     """
+    return decode(read_bytes(path), encoding=encoding, source=f'the file "{path}"')
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file whole.
+
+    Raises: ``ScriptError`` naming the file and what is wrong with it.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -39,7 +47,7 @@ def read_file(path: Path, *, encoding: str = "utf-8") -> str:
         raise ScriptError(f'"{path}" is a folder, not a text file.') from None
     except OSError as error:
         raise ScriptError(f'The file "{path}" cannot be read: {error.strerror}.') from None
-    return decode(data, encoding=encoding, source=f'the file "{path}"')
+    return data
 
 
 def read_stream(stream: BinaryIO, *, encoding: str = "utf-8") -> str:
@@ -53,6 +61,20 @@ def decode(data: bytes, *, encoding: str = "utf-8", source: str = "the text") ->
     A UTF-16 or UTF-32 byte order mark is believed when the encoding asked for is UTF-8.
     Raises: ``UsageError`` for an unknown encoding, ``ScriptError`` for bytes that do not fit.
     """
+    return clean(_decode(data, encoding, source), source=source)
+
+
+def decode_lines(data: bytes, *, encoding: str = "utf-8", source: str = "the text") -> list[str]:
+    """Turn bytes into lines, numbered as an editor numbers them: only CR, LF and CRLF end one.
+
+    Other signs that end lines and paragraphs stand in them yet, for ``clean``.
+    Raises: as ``decode``.
+    """
+    text = _decode(data, encoding, source).removeprefix(_BYTE_ORDER_MARK)
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def _decode(data: bytes, encoding: str, source: str) -> str:
     try:
         name = codecs.lookup(encoding).name
     except (LookupError, ValueError):
@@ -65,18 +87,19 @@ def decode(data: bytes, *, encoding: str = "utf-8", source: str = "the text") ->
                 name = marked
                 break
     try:
-        text = data.decode(name)
+        return data.decode(name)
     except UnicodeDecodeError as error:
         byte = f" (0x{data[error.start]:02x})" if error.start < len(data) else ""
+        line = _line_number(data[: error.start].decode(name, "ignore"))
         raise ScriptError(
-            f"{_capital(source)} is not valid {name}: byte {error.start}{byte} does not fit.",
+            f"{_capital(source)} is not valid {name}: byte {error.start}{byte}, in line {line},"
+            " does not fit.",
             hint="Name the encoding it has, for example --encoding cp1252.",
         ) from None
     except (LookupError, AttributeError, TypeError):
         raise UsageError(
             f'"{encoding}" is not an encoding of text.', hint="Try utf-8, cp1252 or utf-16."
         ) from None
-    return clean(text, source=source)
 
 
 def clean(text: str, *, source: str = "the text") -> str:
@@ -88,7 +111,8 @@ def clean(text: str, *, source: str = "the text") -> str:
     alien = _NO_CHARACTER.search(text)
     if alien and alien[0] == "\0":
         raise ScriptError(
-            f"{_capital(source)} holds a NUL character (number {alien.start() + 1}).",
+            f"{_capital(source)} holds a NUL character (number {alien.start() + 1}) in"
+            f" line {_line_number(text[: alien.start()])}.",
             hint="It looks like a binary file, or UTF-16: then add --encoding utf-16.",
         )
     if alien:
@@ -99,6 +123,11 @@ def clean(text: str, *, source: str = "the text") -> str:
         )
     text = _PARAGRAPH_ENDS.sub("\n\n", _LINE_ENDS.sub("\n", text))
     return text.replace(_BYTE_ORDER_MARK, "")
+
+
+def _line_number(before: str) -> int:
+    """Tell in which line a text goes on, from what stands before."""
+    return before.replace("\r\n", "\n").replace("\r", "\n").count("\n") + 1
 
 
 def _capital(source: str) -> str:

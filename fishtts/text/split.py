@@ -63,7 +63,7 @@ _CLAUSE_ENDS = re.compile(
 )
 _CLAUSE_END = re.compile(r"[-,;:…–—،؛、，；：][\"'”’»)\]」』）]*$")
 _SPACES = re.compile(r"(?<=\S)(?=\s)")
-_SENTENCE_END = re.compile(r"[.!?…。！？।॥։؟۔።၊။።៕][\"'”’»)\]」』）]*$")
+SENTENCE_END = re.compile(r"[.!?…。！？।॥։؟۔።၊။።៕][\"'”’»)\]」』）]*$")
 _LINE_START = re.compile(r"[\"'“‘«(\[]*[^\W_]|[-*•‣–]\s")
 _NO_SPACES = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u3002\u3040-\u30ff\u3400-\u9fff"
@@ -89,6 +89,13 @@ def units(text: str, *, limits: Limits, render: Render, language: str = "en") ->
     a warning. The last unit has no pause.
     Raises: ``ScriptError`` where the whole text has nothing to say.
     """
+    made = stretch_units(text, limits=limits, render=render, language=language)
+    check_spoken(text, made)
+    return made
+
+
+def stretch_units(text: str, *, limits: Limits, render: Render, language: str = "en") -> list[Unit]:
+    """Split a stretch of a longer text, as ``units`` does; it may have nothing to say."""
     made: list[Unit] = []
     for paragraph in _PARAGRAPHS.split(text):
         pieces = _joined(_pieces(paragraph, language, limits, render), limits)
@@ -96,10 +103,25 @@ def units(text: str, *, limits: Limits, render: Render, language: str = "en") ->
         if spoken:
             spoken[-1] = replace(spoken[-1], pause_s=limits.paragraph_pause_s, paragraph_end=True)
         made.extend(spoken)
+    if made:
+        made[-1] = replace(made[-1], pause_s=0.0)
+    return made
+
+
+def check_spoken(text: str, made: list[Unit]) -> None:
+    """Raise ``ScriptError`` that says why there is nothing to say in the units of a text."""
     if not any(unit.model_text for unit in made):
         raise ScriptError(_nothing_to_say(text, made))
-    made[-1] = replace(made[-1], pause_s=0.0)
-    return made
+
+
+def pause_between(before: str, after: str, limits: Limits) -> float:
+    """Tell the silence between two stretches of a text that are not spoken as one."""
+    space = before[len(before.rstrip()) :] + after[: len(after) - len(after.lstrip())]
+    if _PARAGRAPHS.search(space):
+        return limits.paragraph_pause_s
+    if "\n" in space or SENTENCE_END.search(before.rstrip()):
+        return limits.pause_s
+    return limits.clause_pause_s if _CLAUSE_END.search(before.rstrip()) else 0.0
 
 
 def _nothing_to_say(text: str, made: list[Unit]) -> str:
@@ -138,7 +160,7 @@ def _lines(paragraph: str) -> Iterator[str]:
 
 
 def _stands_alone(line: str, following: str, width: int) -> bool:
-    if _SENTENCE_END.search(line):
+    if SENTENCE_END.search(line):
         return True
     if not has_words(line) or not has_words(following):
         return True
@@ -163,16 +185,21 @@ def _joined(pieces: Iterator[_Piece], limits: Limits) -> list[_Piece]:
 
 def _merged(before: _Piece, after: _Piece) -> _Piece:
     spoken = ModelText(
-        _glued(before.spoken.text, after.spoken.text),
+        glued(before.spoken.text, after.spoken.text),
         before.spoken.warnings + after.spoken.warnings,
     )
-    return replace(after, text=_glued(before.text, after.text), spoken=spoken)
+    return replace(after, text=glued(before.text, after.text), spoken=spoken)
 
 
-def _glued(before: str, after: str) -> str:
+def glued(before: str, after: str) -> str:
     """Put one text after another; scripts without spaces get none."""
+    return f"{before}{gap(before, after)}{after}"
+
+
+def gap(before: str, after: str) -> str:
+    """Tell what stands between two texts that are put together."""
     dense = _NO_SPACES.match(before[-1:]) or _NO_SPACES.match(after[:1])
-    return f"{before}{after}" if dense else f"{before} {after}"
+    return "" if dense else " "
 
 
 def _belong_together(before: _Piece, after: _Piece, limits: Limits) -> bool:
@@ -226,16 +253,11 @@ def _cut(sentence: str, ends_line: bool, max_chars: int, render: Render) -> Iter
             at = _cut_point(window, max_chars, render, final=len(window) == len(rest))
         part, rest = rest[:at].rstrip(), rest[at:].lstrip()
         if rest:
-            yield _Piece(part, _unclosed(part, render(part)), ends_sentence=False)
+            # It ends as the rendering has it, with a full stop where the model needs one: after a
+            # comma a small model goes on, with words of its own.
+            yield _Piece(part, render(part), ends_sentence=False)
         else:
             yield _Piece(part, spoken, ends_line)
-
-
-def _unclosed(text: str, spoken: ModelText) -> ModelText:
-    """Let a part cut off inside a sentence end with a comma where it was given a full stop."""
-    if spoken.text.endswith(".") and not text.endswith("."):
-        return ModelText(f"{spoken.text[:-1]},", spoken.warnings)
-    return spoken
 
 
 def _cut_point(text: str, max_chars: int, render: Render, *, final: bool) -> int:
