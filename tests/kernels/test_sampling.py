@@ -13,6 +13,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
+from fishtts.engine import noise, sampler
 from fishtts.kernels import sampling_reference
 from fishtts.kernels.sampling import draw_codes
 from fishtts.kernels.sampling_reference import DrawRules, Semantic, uniforms
@@ -155,6 +156,32 @@ def test_a_repeated_code_gives_way_to_the_high_draw_once_and_the_end_never(op) -
 def _high_draw(logits: list[float], key: int) -> int:
     waits = [-math.log(hashed(key, FIRST + i if i < 3 else END)) for i in range(4)]
     return max(range(4), key=lambda i: math.exp((logits[i] - max(logits)) / 100) / waits[i])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_ids", [65, 1025])
+def test_the_reference_draws_what_the_engine_draws(num_ids: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(num_ids)
+    logits, keys = (t.cpu() for t in inputs(64, num_ids, 2, seed=num_ids))
+    logits = logits.to(dtype)
+    temperature, top_p = (torch.rand(64, 2, generator=generator) for _ in range(2))
+    temperature += 0.2
+    top_k = torch.randint(1, 65, (64,), generator=generator)
+    window = torch.zeros(64, 10, dtype=torch.int32)
+    weights, ids = sampler.filtered(
+        logits[:, None], temperature[..., None], top_p[..., None], top_k[:, None, None], 64
+    )
+    ids = ids.expand_as(weights)
+    tokens = torch.where(ids == num_ids - 1, END, ids + FIRST)
+    normal, high = sampler.race(weights, ids, noise.uniforms(keys, tokens)).unbind(dim=1)
+    window[::2, 3] = (normal[::2] + FIRST).int()
+    window[normal == num_ids - 1] = 0
+    theirs = sampler.replace_repeats(normal, high, window - FIRST)
+    rules = DrawRules(temperature, top_p, top_k.int())
+    ours, _ = sampling_reference.draw_codes(
+        logits, keys, rules, semantic=Semantic(window, FIRST, END)
+    )
+    assert torch.equal(ours, theirs)
 
 
 def test_codes_come_as_often_as_their_probability_says() -> None:
