@@ -21,6 +21,7 @@ from fishtts.kernels.flash_attention import (
 )
 from fishtts.kernels.flash_decode import paged_decode, run_decode
 from fishtts.kernels.launch import counters
+from fishtts.models.paged import PagedKV
 from tests.kernels.conftest import DEVICE
 from tests.kernels.tolerances import (
     ATTENTION_COSINE_LOSS,
@@ -221,6 +222,23 @@ def test_pages_are_those_of_plain_tensors() -> None:
     q = draw(1, 4, 32)
     plain = causal_attention(q[:, None], k, v)[:, 0]
     assert_close(paged_decode(q, pages, tables, lengths), plain, v, "float32")
+
+
+def test_the_engine_s_pools_are_such_pages() -> None:
+    """What the model's own attention makes of them, by the same tables."""
+    pool = PagedKV((9, 16, 2, 32), 1, draw(1))
+    for store in (pool.keys[0], pool.values[0]):
+        store.copy_(draw(9, 16, 2, 32, seed=5 + (store is pool.values[0])))
+    tables, positions = [[3, 1, 4], [5, 2, 6], [8, 0, 7]], [40, 15, 16]
+    q, k, v = draw(3, 4, 1, 32), draw(3, 2, 1, 32, seed=1), draw(3, 2, 1, 32, seed=2)
+    theirs = pool.apart(tables, positions).attend(0, q, k, v)
+    ours = paged_decode(
+        q[:, :, 0],
+        KVPages(pool.keys[0], pool.values[0]),
+        torch.tensor(tables, dtype=torch.int32, device=DEVICE),
+        torch.tensor(positions, dtype=torch.int32, device=DEVICE) + 1,
+    )
+    assert_close(ours.flatten(1), theirs[:, 0], pool.values[0], "float32")
 
 
 def test_new_pages_hold_nothing_that_could_poison_a_sum() -> None:
