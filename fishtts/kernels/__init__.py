@@ -26,6 +26,13 @@ OPS = (
     "w8a16_swiglu",
     "mxfp8_linear",
     "prev_tokens_shift_",
+    "causal_attention",
+    "paged_prefill",
+    "paged_decode",
+    "norm_rope_store",
+    "residual_rms_norm",
+    "residual_rms_norm_quantize",
+    "draw_codes",
 )
 """Functions that every backend has, with the signatures of ``reference.py``."""
 

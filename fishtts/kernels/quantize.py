@@ -55,7 +55,7 @@ def is_finite(x):
 
 
 @triton.jit
-def _store_1x128(
+def store_1x128(
     x, codes_ptr, scale_ptr, row, groups, num_rows, num_groups, POWER_OF_TWO: tl.constexpr
 ):
     """Quantise x [groups, 128] of one row and write it."""
@@ -70,7 +70,7 @@ def _store_1x128(
 
 
 @triton.jit
-def _store_1x32(
+def store_1x32(
     x, codes_ptr, exponent_ptr, row, groups, num_rows, num_groups, ROUND_UP: tl.constexpr
 ):
     """Quantise x [groups, 32] of one row and write it."""
@@ -121,9 +121,9 @@ def quantize_kernel(
         gate, up = tl.split(tl.reshape(x, (GROUPS, GROUP, 2)))
         x = silu_mul_pairs(gate, up)
     if GROUP == 128:
-        _store_1x128(x, codes_ptr, scale_ptr, row, groups, num_rows, num_groups, POWER_OF_TWO)
+        store_1x128(x, codes_ptr, scale_ptr, row, groups, num_rows, num_groups, POWER_OF_TWO)
     else:
-        _store_1x32(x, codes_ptr, scale_ptr, row, groups, num_rows, num_groups, ROUND_UP)
+        store_1x32(x, codes_ptr, scale_ptr, row, groups, num_rows, num_groups, ROUND_UP)
 
 
 @triton.jit

@@ -28,37 +28,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-FP8 = torch.float8_e4m3fn
-FP8_MAX = 448.0
-GROUP = 128
+from fishtts.kernels.attention_reference import causal_attention as causal_attention
+from fishtts.kernels.attention_reference import paged_decode as paged_decode
+from fishtts.kernels.attention_reference import paged_prefill as paged_prefill
+from fishtts.kernels.checks import FP8, FP8_MAX, GROUP, MIN_AMAX, check_columns, check_shape
+from fishtts.kernels.sampling_reference import draw_codes as draw_codes
+from fishtts.kernels.small_reference import norm_rope_store as norm_rope_store
+
 MX_GROUP = 32
-MIN_AMAX = 2.0**-96
-"""Where a group's largest value is smaller, it counts as this: no scale is ever subnormal."""
-
-
-def check_columns(name: str, tensor: Tensor, group: int = GROUP) -> None:
-    """Refuse a matrix whose columns are not whole groups.
-
-    Raises: ``ValueError`` naming the shape.
-    """
-    if tensor.ndim != 2 or tensor.shape[1] == 0 or tensor.shape[1] % group:
-        raise ValueError(
-            f"{name} has the shape {list(tensor.shape)}; it must be a matrix whose columns are a"
-            f" multiple of {group}."
-        )
-
-
-def check_shape(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Refuse a tensor of another shape, type or layout than the op documents.
-
-    Raises: ``ValueError`` naming both.
-    """
-    if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
-        layout = "" if tensor.is_contiguous() else ", not contiguous"
-        raise ValueError(
-            f"{name} is {tensor.dtype} {list(tensor.shape)}{layout}; it must be {dtype}"
-            f" {list(shape)}, contiguous."
-        )
 
 
 def _encode(values: Tensor, is_finite: Tensor) -> Tensor:
@@ -324,3 +301,63 @@ def prev_tokens_shift_(previous: Tensor, new: Tensor) -> Tensor:
     """
     check_shift(previous, new)
     return previous.copy_(torch.cat((previous[:, 1:], new[:, None]), dim=1))
+
+
+def check_norm(x: Tensor, weight: Tensor, residual: Tensor | None) -> None:
+    """Refuse what the norms do not take.
+
+    Raises: ``ValueError`` naming what does not fit.
+    """
+    if x.ndim != 2 or x.shape[1] == 0 or not x.is_contiguous():
+        raise ValueError(
+            f"x has the shape {list(x.shape)}; it must be a contiguous matrix with columns."
+        )
+    check_shape("weight", weight, (x.shape[1],), x.dtype)
+    if residual is not None:
+        check_shape("residual", residual, tuple(x.shape), x.dtype)
+
+
+def residual_rms_norm(
+    x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Add the residual stream, then norm: s = x + residual, s rsqrt(mean(s^2) + eps) weight.
+
+    Shapes: x [N, E], weight [E], residual [N, E], all of one type -> the normed [N, E] and the sum
+    [N, E]; without ``residual`` the sum is x itself.
+    Rounds: the sum to the type; the norm is worked out in float32 from the rounded sum, rounded,
+    and only then multiplied by the weight, which rounds again.
+    Tolerance: two units of the type's last place, since the square root of a backend may differ.
+    Source: the S2 architecture; its checkpoints are tuned to this order.
+    """
+    check_norm(x, weight, residual)
+    total = x if residual is None else x + residual
+    wide = total.float()
+    root = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps)
+    return (wide * root).to(x.dtype) * weight, total
+
+
+def residual_rms_norm_quantize(
+    x: Tensor,
+    weight: Tensor,
+    eps: float,
+    residual: Tensor | None = None,
+    *,
+    group: int = GROUP,
+    power_of_two: bool = False,
+    rounding: str = "up",
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Add the residual stream, norm, and quantise what ``residual_rms_norm`` gives.
+
+    ``power_of_two`` is for groups of 128, ``rounding`` for groups of 32.
+
+    Shapes: as ``residual_rms_norm``, E a multiple of 128 -> codes and scale as ``quantize_1x128``
+    or ``quantize_1x32`` give them, and the sum [N, E].
+    Tolerance: one code, where the norm differs in its last place.
+    """
+    check_columns("x", x)
+    normed, total = residual_rms_norm(x, weight, eps, residual)
+    if group == GROUP:
+        return *quantize_1x128(normed, power_of_two=power_of_two), total
+    if group == MX_GROUP:
+        return *quantize_1x32(normed, rounding=rounding), total
+    raise ValueError(f"The group is {group}; it must be {GROUP} or {MX_GROUP}.")

@@ -6,6 +6,8 @@ Owns nothing but the list. Imports Triton: only where it is installed.
 from __future__ import annotations
 
 from fishtts.kernels.bsgemm import bsgemm, w8a16_linear, w8a16_swiglu
+from fishtts.kernels.flash_attention import causal_attention, paged_prefill
+from fishtts.kernels.flash_decode import paged_decode
 from fishtts.kernels.mxfp8 import mxfp8_linear
 from fishtts.kernels.prev_tokens_triton import prev_tokens_shift_
 from fishtts.kernels.quantize import (
@@ -15,14 +17,24 @@ from fishtts.kernels.quantize import (
     silu_mul,
     silu_mul_quantize,
 )
+from fishtts.kernels.rms_norm import residual_rms_norm, residual_rms_norm_quantize
+from fishtts.kernels.sampling import draw_codes
+from fishtts.kernels.store_kv import norm_rope_store
 
 __all__ = [
     "bsgemm",
+    "causal_attention",
+    "draw_codes",
     "mxfp8_linear",
+    "norm_rope_store",
+    "paged_decode",
+    "paged_prefill",
     "prev_tokens_shift_",
     "quantize_1x32",
     "quantize_1x128",
     "quantize_128x128",
+    "residual_rms_norm",
+    "residual_rms_norm_quantize",
     "silu_mul",
     "silu_mul_quantize",
     "w8a16_linear",

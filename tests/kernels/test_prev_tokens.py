@@ -34,7 +34,7 @@ def window(num_rows: int, width: int, num_columns: int) -> tuple[Tensor, Tensor]
     return both[:, :width].contiguous().to(DEVICE), both[:, width].contiguous().to(DEVICE)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(size=sizes)
 def test_the_oldest_falls_out_and_the_new_comes_last(size: tuple[int, int, int]) -> None:
     for name in BACKENDS:
