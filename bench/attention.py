@@ -293,7 +293,7 @@ def plans(bench: Bench, shape: Shape, form: Form, batch: int, context: int) -> I
     if not bench.is_cuda:
         yield DecodePlan(64, -(-context // 64), 3)
         return
-    from fishtts.kernels.bsgemm import gpu_facts
+    from fishtts.kernels.block_scaled import gpu_facts
 
     row_bytes = shape.head_dim * (1 if form.is_fp8 else 2)
     start = plan_decode(batch * shape.num_groups, context, row_bytes, gpu_facts(bench.device))

@@ -218,7 +218,7 @@ class Form:
         """Multiply, by the plan of the table or by another."""
         if not x[0].is_cuda:
             return self.specified(x, weight)
-        from fishtts.kernels.bsgemm import gpu_facts, run_block_scaled
+        from fishtts.kernels.block_scaled import gpu_facts, run_block_scaled
         from fishtts.kernels.mxfp8 import has_native_product, run_mxfp8
 
         if plan is None:
@@ -457,7 +457,7 @@ def plans(
         yield Plan(64, 16, 1, 2)
         yield Plan(64, 16, 2, 2)
         return
-    from fishtts.kernels.bsgemm import gpu_facts
+    from fishtts.kernels.block_scaled import gpu_facts
 
     gpu = gpu_facts(bench.device)
     start = plan_product(num_tokens, num_rows, num_columns, gpu, token_bytes=token_bytes)

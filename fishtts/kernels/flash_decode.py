@@ -24,7 +24,7 @@ from fishtts.kernels.attention_tiles import (
     load_transposed_values,
     round_rows,
 )
-from fishtts.kernels.bsgemm import gpu_facts
+from fishtts.kernels.block_scaled import gpu_facts
 from fishtts.kernels.launch import MAX_TILES, counters, launch_options
 
 

@@ -5,7 +5,7 @@ Owns nothing but the list. Imports Triton: only where it is installed.
 
 from __future__ import annotations
 
-from fishtts.kernels.bsgemm import bsgemm, w8a16_linear, w8a16_swiglu
+from fishtts.kernels.block_scaled import bsgemm, w8a16_linear, w8a16_swiglu
 from fishtts.kernels.flash_attention import causal_attention, paged_prefill
 from fishtts.kernels.flash_decode import paged_decode
 from fishtts.kernels.mxfp8 import mxfp8_linear

@@ -26,6 +26,17 @@ def test_every_backend_has_the_signature_of_the_reference(name: str) -> None:
     assert inspect.signature(getattr(backend, name)) == inspect.signature(getattr(reference, name))
 
 
+def test_no_op_is_hidden_by_a_file_of_its_name() -> None:
+    """An imported module becomes an attribute of its package, before ``__getattr__`` is asked."""
+    code = (
+        "from fishtts import kernels; from fishtts.kernels import backend\n"
+        "backend('cuda', 'triton')\n"
+        "assert all(callable(getattr(kernels, name)) for name in kernels.OPS)"
+    )
+    pytest.importorskip("triton")
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_cpu_runs_the_reference_and_names_are_checked() -> None:
     assert kernels.backend("cpu") is reference
     assert kernels.backend(torch.device("cpu")) is reference

@@ -12,7 +12,7 @@ from torch import Tensor
 pytest.importorskip("triton")
 
 from fishtts.kernels import reference
-from fishtts.kernels.bsgemm import gpu_facts, run_block_scaled
+from fishtts.kernels.block_scaled import gpu_facts, run_block_scaled
 from fishtts.kernels.launch import counters
 from fishtts.kernels.mxfp8 import has_native_product, run_mxfp8
 from fishtts.kernels.plans import plan_product

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 import triton
 
 from fishtts.kernels import reference
-from fishtts.kernels.bsgemm import (
+from fishtts.kernels.block_scaled import (
     bsgemm,
     gpu_facts,
     run_block_scaled,
@@ -140,7 +140,7 @@ def test_every_cut_computes_the_same(block_n: int, splits: int, use_tma: bool, d
 def test_products_of_many_tiles_are_made_in_several_launches(
     form: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fishtts.kernels.bsgemm.MAX_TILES", 8)
+    monkeypatch.setattr("fishtts.kernels.block_scaled.MAX_TILES", 8)
     x, weight = inputs(100, 136, 256)
     plan = replace(PLAN, splits=2)  # three tiles of rows, seven of tokens
     if form == "bsfp8":

@@ -71,7 +71,7 @@ def _product(
     use_tma: bool = True,
     with_swiglu: bool = False,
 ) -> Variant:
-    from fishtts.kernels.bsgemm import block_scaled_kernel
+    from fishtts.kernels.block_scaled import block_scaled_kernel
 
     kind_of_x = "fp8e4nv" if quantized else "bf16"
     desc = f"tensordesc<fp8e4nv[{block_n}, 128]>" if use_tma else "*fp8e4nv"
