@@ -231,6 +231,7 @@ def main() -> None:
     parser.add_argument("--max-batch", type=int, default=16)
     parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--kernels", action="store_true", help="attend by our own kernels")
     parser.add_argument("--profile", type=int, default=0, help="streams of a profiled step")
     parser.add_argument("--json", action="store_true", help="print JSON only")
     options = parser.parse_args()
@@ -238,7 +239,9 @@ def main() -> None:
     if options.gpu:
         model = random_s2_pro()
         counts = options.lines or [1, 16, 64]
-        config = EngineConfig("cuda", "bfloat16", max(counts), options.deterministic)
+        config = EngineConfig(
+            "cuda", "bfloat16", max(counts), options.deterministic, options.kernels
+        )
         engine = Engine(Runner(model, config), budget=4096)
         rows = [streams(engine, model, count, options.frames) for count in counts]
         if options.profile and not options.json:

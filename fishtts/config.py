@@ -43,12 +43,14 @@ class EngineConfig:
     bfloat16 on a GPU, float32 on a CPU.
 
     ``max_batch`` caps the requests that run together (0: as many as suit the device).
-    ``deterministic`` makes a request's bits independent of whatever runs beside it."""
+    ``deterministic`` makes a request's bits independent of whatever runs beside it. ``kernels``
+    lets a GPU attend by our own kernels, which have not run on one yet."""
 
     device: str = "auto"
     dtype: str = "auto"
     max_batch: int = 0
     deterministic: bool = False
+    kernels: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_batch <= MAX_BATCH:

@@ -59,7 +59,7 @@ class Runner:
         steps: Steps | None = None,
     ) -> None:
         self._model, self._net = model, model.net
-        self._deterministic = config.deterministic
+        self._deterministic, self._by_kernel = config.deterministic, config.kernels
         device = model.device
         max_batch = config.max_batch or _BATCH.get(device.type, _BATCH_ELSEWHERE)
         num_pages = num_pages or _num_pages(model, max_batch)
@@ -188,7 +188,9 @@ class Runner:
         self, tables: Tensor, positions: Tensor, slots: Tensor, numbers: Tensor, width: int
     ) -> Tensor:
         """A whole frame on the device: position, draws, next input. -> rows int64 [B, 1 + C]."""
-        store = self._pool.together(tables, positions, self.capacity.max_positions)
+        store = self._pool.together(
+            tables, positions, self.capacity.max_positions, by_kernel=self._by_kernel
+        )
         hidden = self._net.backbone(self._rows[slots][:, :, None], store)
         return self._frames(hidden, slots, numbers, width)
 

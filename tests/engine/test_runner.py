@@ -306,6 +306,24 @@ def test_deterministic_on_a_gpu(dtype: torch.dtype) -> None:
     assert same(run_all(engine_of(model, config, num_pages=FEW_PAGES), asked), alone)
 
 
+def test_the_op_for_pages_makes_the_golden_frames() -> None:
+    """In float32, as the kernel's specification has it; there no rounding flips a greedy draw."""
+    runner = Runner(tiny(), EngineConfig(kernels=True), steps=EagerSteps())
+    engine = Engine(runner, checked=True)
+    asked = (prompt(), replace(GREEDY, max_frames=12))
+    for codes, _ in run_all(engine, [asked, asked]):
+        assert np.array_equal(codes, golden()["greedy.frames"][1:].numpy())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernels", [False, True])
+def test_a_gpu_in_float32_makes_the_golden_frames_by_graphs(kernels: bool) -> None:
+    model = load_model(GOLDEN, device="cuda", dtype=torch.float32)
+    config = EngineConfig("cuda", "float32", kernels=kernels)
+    codes, _ = made_alone((prompt(), replace(GREEDY, max_frames=12)), model, config)
+    assert np.array_equal(codes, golden()["greedy.frames"][1:].numpy())
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("steps", [EagerSteps, lambda: CapturedSteps(torch.device("cuda"))])
 def test_a_gpu_makes_the_frames_of_a_cpu(exact: Exact, steps: Callable[[], Steps]) -> None:
