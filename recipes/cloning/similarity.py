@@ -5,8 +5,8 @@
     python -m recipes.cloning.similarity --work DIR [--model FOLDER] [--write]
 
 Ten people in six languages and eight synthetic speakers that no training saw. Of each, one
-recording is cloned with the product's own ``prepare``; the clone says sentences of our own, and the judge
-compares them with the recording. Beside it stand
+recording is cloned with the product's own ``prepare``; the clone says sentences of our own, and
+the judge compares them with the recording. Beside it stand
 
 - **codec**: the recording itself, encoded and decoded: what the codec lets through at best
 - **self**: another recording of the same speaker, where there is one
@@ -168,7 +168,8 @@ def as_markdown(rows: list[Row], model: str) -> str:
         "training, conditioning or search; one person's recordings lie at about",
         f"{LINE:.2f} and above. `codec` is the recording encoded and decoded (the ceiling), `self`",
         "another recording of the speaker, `others` the mean of the other speakers (the floor),",
-        f"`built-in` the default voice without cloning. Model {model}; {len(SENTENCES)} sentences a clone, seed 0.",
+        "`built-in` the default voice without cloning.",
+        f"Model {model}; {len(SENTENCES)} sentences a clone, seed 0.",
         "",
         "| Speaker | Seconds | Clone | Codec | Self | Others | Built-in |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
