@@ -23,7 +23,7 @@ Made by `python docs/make_cli.py`; do not edit. Text that is not a command is sp
 `fishtts "Good morning."` is `fishtts say "Good morning."`.
 
 What a script reads is on standard output (audio, `--json`, tables), in UTF-8; messages are on
-standard error. Progress is shown on a terminal only.
+standard error. Progress bars are shown on a terminal only.
 """
 
 _EXIT_CODES = {
@@ -31,10 +31,11 @@ _EXIT_CODES = {
     ExitCode.BUG: "a bug in fishtts",
     ExitCode.USAGE: "wrong use or bad input: an unknown voice, nothing to say, an output that"
     " cannot be written",
-    ExitCode.FELL_SHORT: "finished, but words may be missing; they are named",
+    ExitCode.FELL_SHORT: "finished, but words may be missing or lines failed; they are named",
     ExitCode.MODEL: "a model or voice file is missing, damaged or of an unknown kind",
     ExitCode.DEVICE: "a device is absent, or memory or disk ran out",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
+    ExitCode.TRY_AGAIN: "a batch that was told to stop (SIGTERM): run it again, it goes on",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C; a batch has saved what is finished",
 }
 
 

@@ -21,6 +21,7 @@ import fishtts
 from fishtts.config import (
     DEFAULT_ASR_MODEL,
     DEFAULT_ENGINE,
+    DEFAULT_MAX_WER,
     DEFAULT_MODEL,
     DEFAULT_SPEECH,
     DTYPES,
@@ -256,6 +257,203 @@ def say(
         speech=SpeechConfig(seed, temperature, top_p, top_k, speed, pause, retries, max_frames),
     )
     speak(request, started=_STARTED)
+
+
+@app.command()
+def batch(
+    script: Annotated[
+        str,
+        typer.Argument(help="A script: txt, md, csv, tsv, jsonl or srt, or - for standard input."),
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o", "--output", help="A folder for one file a line, or one sound file for all."
+        ),
+    ] = "",
+    format_name: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="The format of the files of a folder.",
+            autocompletion=choices(("wav", "flac", "mp3", "ogg", "opus")),
+        ),
+    ] = "",
+    input_format: Annotated[
+        str,
+        typer.Option(
+            help="How the script is read, where its name does not tell it.",
+            autocompletion=choices(("txt", "md", "csv", "tsv", "jsonl", "srt")),
+        ),
+    ] = "",
+    split: Annotated[
+        str,
+        typer.Option(
+            help="What a line of txt and md is: auto, line, paragraph or sentence.",
+            autocompletion=choices(("auto", "line", "paragraph", "sentence")),
+        ),
+    ] = "auto",
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="A column of csv and jsonl that is called otherwise: text=text_de."),
+    ] = None,
+    encoding: Annotated[str, typer.Option(help="How the script is encoded.")] = "utf-8",
+    model: Model = DEFAULT_MODEL,
+    voice: Annotated[
+        str,
+        typer.Option(
+            "-v",
+            "--voice",
+            help="Who speaks lines that do not say so: a voice, or a recording to imitate.",
+            autocompletion=voice_names,
+        ),
+    ] = "",
+    ref_text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
+    cast: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=VOICE: who speaks the lines of a dialogue that begin with the name"
+            " (may be given more than once)."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be made, and make nothing.")
+    ] = False,
+    changed: Annotated[
+        bool,
+        typer.Option(
+            "--changed", help="Make finished lines anew whose words, voice or settings changed."
+        ),
+    ] = False,
+    only: Annotated[str, typer.Option(help="Make only these lines: L0010-L0020,L0033.")] = "",
+    redo: Annotated[str, typer.Option(help="Make these lines again, with another seed.")] = "",
+    takes: Annotated[int, typer.Option(help="Versions of each line, kept side by side.")] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what is there; it always does.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace files that fishtts did not make.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a text that the model cannot say in full.")
+    ] = False,
+    srt: Annotated[str, typer.Option(help="Write subtitles (SRT) to this file.")] = "",
+    vtt: Annotated[str, typer.Option(help="Write subtitles (WebVTT) to this file.")] = "",
+    shard: Annotated[
+        str, typer.Option(help="Make one share of the lines: 0/4 to 3/4 for four runs.")
+    ] = "",
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Gather the shares of all runs, and make nothing.")
+    ] = False,
+    incomplete: Annotated[
+        bool, typer.Option("--incomplete", help="Merge also where lines are missing.")
+    ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Listen to each line with a recogniser: fishtts[asr]."),
+    ] = False,
+    max_wer: Annotated[
+        float, typer.Option(help="The share of words that may be heard wrongly.")
+    ] = DEFAULT_MAX_WER,
+    asr_model: Annotated[
+        str, typer.Option(help="The recogniser: a faster-whisper model, or its folder.")
+    ] = DEFAULT_ASR_MODEL,
+    speed: Annotated[
+        float, typer.Option(help="Tempo, at the same pitch (0.5 to 2).")
+    ] = DEFAULT_SPEECH.speed,
+    pause: Annotated[
+        float | None,
+        typer.Option(help="Seconds of silence after a sentence, and between joined lines."),
+    ] = DEFAULT_SPEECH.pause_s,
+    seed: Annotated[
+        int, typer.Option(help="The same seed gives the same audio.")
+    ] = DEFAULT_SPEECH.seed,
+    temperature: Annotated[
+        float | None, typer.Option(help="How freely it speaks; from the model if not given.")
+    ] = DEFAULT_SPEECH.temperature,
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw from this share of the likeliest sounds.")
+    ] = DEFAULT_SPEECH.top_p,
+    top_k: Annotated[
+        int | None, typer.Option(help="Draw from this many of the likeliest sounds.")
+    ] = DEFAULT_SPEECH.top_k,
+    retries: Annotated[
+        int, typer.Option(help="Further tries for a sentence or a line that went wrong.")
+    ] = DEFAULT_SPEECH.retries,
+    max_frames: Annotated[
+        int, typer.Option(help="Cap the length of a sentence, in the model's frames (0: none).")
+    ] = DEFAULT_SPEECH.max_frames,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")
+    ] = DEFAULT_ENGINE.device,
+    dtype: Annotated[
+        str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=choices(DTYPES))
+    ] = DEFAULT_ENGINE.dtype,
+    max_batch: Annotated[
+        int, typer.Option(help="Sentences that are spoken together at most (0: as suits).")
+    ] = DEFAULT_ENGINE.max_batch,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="The same bits whatever is spoken beside a line. Without it, the last bits of the"
+            " arithmetic follow the size of the batch, and now and then that changes a sound.",
+        ),
+    ] = False,
+    yield_to_others: Annotated[
+        bool,
+        typer.Option("--yield-to-others", help="Step back while other programs want the machine."),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print events (or the plan) as JSON for scripts.")
+    ] = False,
+    quiet: Quiet = False,
+    progress: Annotated[
+        bool, typer.Option("--progress/--no-progress", help="Show how far it is.")
+    ] = True,
+    offline: Offline = False,
+) -> None:
+    """Speak a whole script, and go on where it stopped: fishtts batch book.txt -o out/"""
+    from fishtts.batch import Request
+    from fishtts.batch import batch as speak_all
+
+    speak_all(
+        Request(
+            script=script,
+            output=output,
+            format=format_name,
+            input_format=input_format,
+            split=split,
+            encoding=encoding,
+            columns=tuple(column or ()),
+            model=model,
+            voice=voice,
+            ref_text=ref_text,
+            cast=tuple(cast or ()),
+            only=only,
+            redo=redo,
+            takes=takes,
+            changed=changed,
+            force=force,
+            strict=strict,
+            shard=shard,
+            merge=merge,
+            incomplete=incomplete,
+            srt=srt,
+            vtt=vtt,
+            verify=verify,
+            max_wer=max_wer,
+            asr_model=asr_model,
+            yield_to_others=yield_to_others,
+            dry_run=dry_run,
+            as_json=as_json,
+            quiet=quiet,
+            progress=progress,
+            offline=offline,
+            engine=EngineConfig(device, dtype, max_batch, deterministic),
+            speech=SpeechConfig(seed, temperature, top_p, top_k, speed, pause, retries, max_frames),
+        )
+    )
 
 
 @app.command()

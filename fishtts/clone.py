@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,28 +177,17 @@ def _encoded(
     prepared: Prepared, folder: Path, card: Card, place: _Place, request: Request
 ) -> Voice:
     """Turn clips into the codes of the model's codec."""
-    from fishtts.cloning import speaker_encoder
-    from fishtts.cloning.reference_audio import encode_reference
+    from fishtts.cloning.assemble import assemble
     from fishtts.codec import load_codec
     from fishtts.tts import resolve
 
     codec = load_codec(folder, device=resolve(DEFAULT_ENGINE).device)
-    references = tuple(
-        encode_reference(clip, codec, text=text)
-        for clip, text in zip(prepared.clips, prepared.texts, strict=True)
-    )
-    return Voice(
-        name=place.name,
-        references=references,
-        codec=codec.identity,
+    voice = assemble(prepared, codec, name=place.name, model=card.name, consent=request.consent)
+    return replace(
+        voice,
         language=request.language,
         description=request.description,
-        clips=prepared.clips if request.with_clip else (),
-        embedding=prepared.embedding,
-        sources=prepared.sources,
-        consent=request.consent,
-        model=card.name,
-        encoder=speaker_encoder.identity(),
+        clips=voice.clips if request.with_clip else (),
     )
 
 

@@ -17,6 +17,10 @@ DEFAULT_MODEL = "minnow"
 DEFAULT_ASR_MODEL = "base"
 """The recogniser: a name that faster-whisper knows."""
 
+DEFAULT_MAX_WER = 0.2
+"""Share of words that may be heard wrongly: recognisers mishear a name here and there, and a
+sentence that lost its way loses far more."""
+
 MAX_BATCH = 1024
 """Requests that may run together at the very most."""
 

@@ -72,3 +72,9 @@ class DeviceError(FishTTSError):
     """A device that is absent, or memory or disk that ran out."""
 
     exit_code = ExitCode.DEVICE
+
+
+class StoppedError(FishTTSError):
+    """Stopped on request with everything finished saved: the same command goes on."""
+
+    exit_code = ExitCode.TRY_AGAIN

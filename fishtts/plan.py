@@ -57,6 +57,11 @@ class Plan:
     shortfalls: tuple[str, ...] = ()
 
     @property
+    def voices(self) -> tuple[str, ...]:
+        """Name the voices of a dialogue, each once."""
+        return tuple(dict.fromkeys(planned.voice for planned in self.units if planned.voice))
+
+    @property
     def expected_s(self) -> float:
         """Estimate the length of the whole, pauses included."""
         return sum(planned.expected_s + planned.unit.pause_s for planned in self.units)

@@ -1,4 +1,5 @@
-"""What scripts read on standard output: lines, tables and JSON, as UTF-8 whatever the locale.
+"""What scripts read on standard output (lines, tables and JSON, as UTF-8 whatever the locale), and
+what people read on standard error.
 
 Knows nothing of what is printed.
 """
@@ -27,6 +28,11 @@ def print_line(text: str) -> None:
     line = memoryview(text.encode("utf-8", "replace") + b"\n")
     while line:
         line = line[stream.write(line) :]
+
+
+def note(text: str) -> None:
+    """Tell a person something on standard error."""
+    print(f"fishtts: {text}", file=sys.stderr)
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:

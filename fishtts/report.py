@@ -13,7 +13,8 @@ _MAX_QUOTED_CHARS = 80
 @dataclass(frozen=True, slots=True)
 class UnitReport:
     """What became of one unit. Seconds are of audio; ``start_s`` counts from the beginning,
-    ``seconds`` includes the pause after it. ``seed`` is the one of the try that was kept."""
+    ``seconds`` includes the pause after it. ``seed`` is the one of the try that was kept, ``voice``
+    the name that a dialogue gives it ("": the voice of the whole)."""
 
     text: str
     model_text: str
@@ -21,6 +22,7 @@ class UnitReport:
     tries: int
     start_s: float
     seconds: float
+    voice: str = ""
     num_frames: int = 0
     stop_reason: StopReason | None = None
     faults: tuple[Fault, ...] = ()

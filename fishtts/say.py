@@ -24,7 +24,7 @@ from fishtts.config import DEFAULT_ENGINE, DEFAULT_MODEL, EngineConfig, SpeechCo
 from fishtts.errors import LimitError, ScriptError, UsageError, VoiceError
 from fishtts.model_folder import is_file_name, voice_names
 from fishtts.plan import Plan, make_plan
-from fishtts.printing import print_json, print_line
+from fishtts.printing import note, print_json, print_line
 from fishtts.text.dialogue import read_cast
 from fishtts.text.read import clean, read_file, read_stream
 from fishtts.types import Audio, Card, Voice
@@ -78,7 +78,7 @@ def say(request: Request, *, started: float) -> None:
     if not text.strip():
         raise ScriptError("The text is empty.")
     source = hub.parse(request.model)
-    folder = _locate(request, source)
+    folder = locate(source, offline=request.offline or request.dry_run, quiet=request.quiet)
     card = hub.card(source, folder)
     cast = read_cast(request.cast)
     plan = make_plan(
@@ -86,7 +86,7 @@ def say(request: Request, *, started: float) -> None:
         card,
         request.speech,
         strict=request.strict,
-        voices=_known_voices(folder, cast),
+        voices=known_voices(folder, cast),
         cast=cast,
     )
     voice = _find_voice(request, folder, card)
@@ -111,22 +111,21 @@ def say(request: Request, *, started: float) -> None:
         live=request.play or request.output == "-",
         plan=plan,
     )
-    for note in stream.report.notes:
-        _note(request, note)
+    for remark in stream.report.notes:
+        _note(request, remark)
     before_s = time.perf_counter() - started
     _write(request, stream, plan)
     _print_report(request, stream.report, before_s)
 
 
-def _locate(request: Request, source: hub.Source) -> Path:
+def locate(source: hub.Source, *, offline: bool, quiet: bool) -> Path:
     """Find the model; say so, and under which licence it is, before it is fetched."""
-    offline = request.offline or request.dry_run
     if source.kind == "hub" and not hub.is_offline(offline) and hub.cached(source) is None:
         licence = hub.card(source).licence
         terms = f" Its licence: {licence}" if licence else ""
-        _note(request, f"Fetching the model {source.name} into {hub.cache_folder()}.{terms}")
-    quiet = request.quiet or not sys.stderr.isatty()
-    return hub.locate(source, offline=offline, quiet=quiet)
+        if not quiet:
+            note(f"Fetching the model {source.name} into {hub.cache_folder()}.{terms}")
+    return hub.locate(source, offline=offline, quiet=quiet or not sys.stderr.isatty())
 
 
 def _check_options(request: Request) -> None:
@@ -180,7 +179,7 @@ def _find_voice(request: Request, folder: Path, card: Card) -> Voice | Path | No
     return read_voice(path) if is_voice_file(request.voice) else path
 
 
-def _known_voices(folder: Path, cast: Mapping[str, str]) -> list[str]:
+def known_voices(folder: Path, cast: Mapping[str, str]) -> list[str]:
     """List the voices that a dialogue may use: own ones, the model's, and files of the cast."""
     files = [voice for voice in cast.values() if is_file_name(voice)]
     for voice in files:
@@ -281,16 +280,16 @@ def _progress(request: Request, stack: ExitStack, plan: Plan) -> Any:
 
 
 def _print_notes(request: Request, plan: Plan) -> None:
-    notes = dict.fromkeys(note for planned in plan.units for note in planned.unit.warnings)
-    for note in list(notes)[:_MAX_NOTES]:
-        _note(request, note)
+    notes = dict.fromkeys(warning for planned in plan.units for warning in planned.unit.warnings)
+    for warning in list(notes)[:_MAX_NOTES]:
+        _note(request, warning)
     if len(notes) > _MAX_NOTES:
         _note(request, f"{len(notes) - _MAX_NOTES} more notes like these (--dry-run --json).")
 
 
 def _note(request: Request, text: str) -> None:
     if not request.quiet:
-        print(f"fishtts: {text}", file=sys.stderr)
+        note(text)
 
 
 def _print_plan(request: Request, plan: Plan, card: Card) -> None:

@@ -1,11 +1,12 @@
-"""One unit of text to samples: prompt, frames, decoding, checks, and further tries.
+"""Units of text to samples: prompt, frames, decoding, checks, and further tries.
 
 Owns what makes a try good enough, and when audio may go out before its unit is finished. Knows
-nothing of the units before and after, and nothing of files.
+nothing of the order of units, and nothing of files.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,10 +16,11 @@ import torch
 
 from fishtts.codec import Codec
 from fishtts.engine.checks import Fault, code_faults, longest_s, shortest_s, sound_faults
-from fishtts.engine.generate import PrefilledPrefix, generate
+from fishtts.engine.engine import Engine
+from fishtts.engine.request import Finished
 from fishtts.errors import DeviceError
 from fishtts.models import LoadedModel
-from fishtts.plan import PlannedUnit, unit_seed
+from fishtts.plan import PlannedUnit, expected_seconds, unit_seed
 from fishtts.types import Codes, Reference, Samples, SamplingParams, StopReason
 
 _CHUNK_S = 0.5
@@ -39,75 +41,114 @@ class Try:
     is_out: bool
 
 
-class UnitSpeaker:
-    """Speaks units, one at a time.
+class UnitInWork:
+    """One unit being spoken.
+
+    ``items`` are what came of it and was not fetched yet: samples that may go out at once, and at
+    last the try that is kept (the first of those with the fewest faults).
 
     ``live`` lets samples go out as soon as the unit is long enough to be whole and nothing is wrong
     with it so far. What goes wrong after that cannot be mended, only reported.
     """
 
     def __init__(
-        self, model: LoadedModel, codec: Codec, params: SamplingParams, *, retries: int, live: bool
+        self,
+        planned: PlannedUnit,
+        references: Sequence[Reference],
+        params: SamplingParams,
+        *,
+        retries: int,
+        live: bool,
     ) -> None:
-        self._model = model
-        self._codec = codec
-        self._params = params
-        self._retries = retries
-        self._live = live
+        self.planned, self.references, self.params = planned, references, params
+        self.retries, self.live = retries, live
+        self.items: deque[Samples | Try] = deque()
+        self.request_id = -1
+        self.number = 0
+        self.making: _Making
+        self.kept: _Making | None = None
+
+
+class Speaking:
+    """Speaks many units beside each other, each in as many tries as it needs."""
+
+    def __init__(self, model: LoadedModel, codec: Codec, engine: Engine) -> None:
+        self._model, self._codec, self._engine = model, codec, engine
         self._frame_rate = codec.sample_rate / codec.samples_per_frame
-        self._prefix: PrefilledPrefix | None = None
-        """The voice's part of the prompt, worked out once for all units and tries."""
+        self._units: dict[int, UnitInWork] = {}
 
     @property
-    def sample_rate(self) -> int:
-        """Samples a second, in Hz."""
-        return self._codec.sample_rate
+    def num_units(self) -> int:
+        """Units in work."""
+        return len(self._units)
 
-    def speak(
-        self, planned: PlannedUnit, references: Sequence[Reference]
-    ) -> Iterator[Samples | Try]:
-        """Try a unit until it passes: answers samples that may go out at once, at last the try
-        that is kept (the first of those with the fewest faults)."""
-        kept: _Making | None = None
-        for number in range(1, self._retries + 2):
-            seed = planned.seed
-            if number > 1:
-                seed = unit_seed(planned.seed, planned.unit.text, attempt=number)
-            making = _Making(self._codec, planned.expected_s, seed)
-            with memory_errors():
-                yield from self._make(making, planned, references)
-                if kept is None or making.is_out or len(making.faults) < len(kept.faults):
-                    kept = making
-                if making.is_out or not making.faults:
-                    break
-        assert kept is not None, "there is at least one try"
+    def start(self, unit: UnitInWork) -> None:
+        """Begin a unit.
+
+        Raises: ``FishTTSError`` for one that the model cannot take.
+        """
+        unit.number += 1
+        seed = unit.planned.seed
+        if unit.number > 1:
+            seed = unit_seed(seed, unit.planned.unit.text, attempt=unit.number)
+        expected_s = unit.planned.expected_s
+        pace = pace_of(unit.references, self._frame_rate)
+        limit = max(1, round(longest_s(expected_s, pace) * self._frame_rate))
+        if unit.params.max_frames:
+            limit = min(limit, unit.params.max_frames)
+        prompt = self._model.prompts.build(unit.planned.unit.model_text, unit.references)
+        params = replace(unit.params, seed=seed, max_frames=limit)
+        unit.request_id = self._engine.add(prompt, params)
+        unit.making = _Making(self._codec, expected_s, seed)
+        self._units[unit.request_id] = unit
+
+    def drop(self, unit: UnitInWork) -> None:
+        """Give a unit up; one that is done is left alone."""
+        if self._units.pop(unit.request_id, None) is not None:
+            self._engine.abort(unit.request_id)
+
+    def step(self) -> None:
+        """Make a step with every unit that is in work; what comes of it lies in their ``items``."""
         with memory_errors():
-            yield kept.result(number)
+            for event in self._engine.step():
+                unit = self._units[event.request_id]
+                if isinstance(event, Finished):
+                    self._end(unit, event.stop_reason)
+                else:
+                    unit.making.frames.append(event.codes)
+                    if unit.live and self._may_decode(unit):
+                        unit.items.extend(unit.making.go_out())
 
-    def _make(
-        self, making: _Making, planned: PlannedUnit, references: Sequence[Reference]
-    ) -> Iterator[Samples]:
-        """Make a unit once, from its first frame to its last, and judge it."""
-        limit = max(1, round(longest_s(planned.expected_s) * self._frame_rate))
-        if self._params.max_frames:
-            limit = min(limit, self._params.max_frames)
-        prompt = self._model.prompts.build(planned.unit.model_text, references)
-        params = replace(self._params, seed=making.seed, max_frames=limit)
-        run = generate(self._model, prompt, params, prefix=self._prefix)
-        for frame in run:
-            self._prefix = run.prefix
-            making.frames.append(frame)
-            if self._live and self._may_decode(making, planned.expected_s):
-                yield from making.go_out()
-        assert run.stop_reason is not None, "it has run to its end"
-        making.end(run.stop_reason)
+    def _end(self, unit: UnitInWork, stop_reason: StopReason) -> None:
+        """Judge a try; keep it, or make another."""
+        del self._units[unit.request_id]
+        making, kept = unit.making, unit.kept
+        making.end(stop_reason)
         if making.is_out:
-            yield from making.go_out()
+            unit.items.extend(making.go_out())
+        if kept is None or making.is_out or len(making.faults) < len(kept.faults):
+            unit.kept = kept = making
+        if making.is_out or not making.faults or unit.number > unit.retries:
+            unit.items.append(kept.result(unit.number))
+        else:
+            self.start(unit)
 
-    def _may_decode(self, making: _Making, expected_s: float) -> bool:
+    def _may_decode(self, unit: UnitInWork) -> bool:
         """Wait until a unit cannot be too short any more, then go by chunks."""
-        is_long_enough = len(making.frames) >= shortest_s(expected_s) * self._frame_rate
+        making = unit.making
+        is_long_enough = (
+            len(making.frames) >= shortest_s(unit.planned.expected_s) * self._frame_rate
+        )
         return is_long_enough and making.num_waiting >= _CHUNK_S * self._frame_rate
+
+
+def pace_of(references: Sequence[Reference], frame_rate: float) -> float | None:
+    """Say how slowly a voice speaks: its seconds for each that are expected. ``None`` where its
+    words are not known."""
+    if not references or not all(reference.text.strip() for reference in references):
+        return None
+    seconds = sum(reference.codes.shape[1] for reference in references) / frame_rate
+    return seconds / sum(expected_seconds(reference.text) for reference in references)
 
 
 class _Making:
@@ -179,6 +220,10 @@ class _Making:
                 fresh.append(self._stream.finish())
                 self._is_finished = True
         self._samples.extend(tensor.float().cpu().numpy() for tensor in fresh)
+        if self._is_finished:
+            num_samples = sum(map(len, self._samples))
+            made = len(self.frames) * self._codec.samples_per_frame
+            assert num_samples == made, f"{num_samples} samples of {made} were decoded"
 
     def _codes(self) -> Codes:
         if not self.frames:

@@ -7,7 +7,7 @@ nothing of files that audio goes to.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,8 +15,7 @@ import numpy as np
 import torch
 
 from fishtts import hub
-from fishtts.audio.join import Joiner
-from fishtts.audio.tempo import change_tempo, check_speed
+from fishtts.audio.tempo import check_speed
 from fishtts.cloning.reference_audio import encode_reference, read_reference
 from fishtts.cloning.voice_file import read_voice
 from fishtts.codec import Codec, load_codec
@@ -27,17 +26,25 @@ from fishtts.config import (
     EngineConfig,
     SpeechConfig,
 )
+from fishtts.engine.engine import Engine, Metrics
+from fishtts.engine.runner import Runner
 from fishtts.errors import DeviceError, FishTTSError, ModelError, UsageError
 from fishtts.model_folder import find_voice, is_file_name, voice_names
 from fishtts.models import LoadedModel, load_model
-from fishtts.plan import Plan, PlannedUnit, make_plan
-from fishtts.report import Report, UnitReport
-from fishtts.speaking import Try, UnitSpeaker, memory_errors
-from fishtts.types import Audio, Card, Reference, Samples, SamplingParams, Voice
+from fishtts.plan import Plan, make_plan
+from fishtts.reading import Reading
+from fishtts.report import Report
+from fishtts.speaking import Speaking, memory_errors
+from fishtts.types import Audio, Card, Samples, SamplingParams, Voice
 
 _SMALL_MODEL = 200_000_000
 """Parameters up to which one thread is the fastest: measured at 26 million, where two threads take
 1.4 times as long; at S2 Pro's four billion every core counts."""
+
+_BUDGET = {"cpu": 256}
+_BUDGET_ELSEWHERE = 4096
+"""Positions of prompts that are worked out beside a frame: on a CPU they hold up those who speak,
+a GPU is idle without them."""
 
 VoiceLike = str | Path | Voice | Audio | None
 """A voice by name, a file of one or a recording, a voice, a recording; or the model's default."""
@@ -103,14 +110,18 @@ class TTS:
         *,
         device: str = DEFAULT_ENGINE.device,
         dtype: str = DEFAULT_ENGINE.dtype,
+        max_batch: int = DEFAULT_ENGINE.max_batch,
+        deterministic: bool = DEFAULT_ENGINE.deterministic,
         offline: bool = False,
     ) -> None:
         source = hub.parse(model)
-        self._config = resolve(EngineConfig(device, dtype))
+        self._config = resolve(EngineConfig(device, dtype, max_batch, deterministic))
         self._folder = hub.locate(source, offline=offline)
         self.card: Card = hub.card(source, self._folder)
         self._model: LoadedModel | None = None
         self._codec: Codec | None = None
+        self._engine: Engine | None = None
+        self._speaking: Speaking | None = None
         self._load_s = 0.0
 
     @property
@@ -173,9 +184,19 @@ class TTS:
             samples = self.codec.decode(torch.from_numpy(codes)).float().cpu().numpy()
         return Audio(samples, self.sample_rate)
 
-    def plan(self, text: str, config: SpeechConfig = DEFAULT_SPEECH) -> Plan:
-        """Say how a text would be spoken, without speaking it."""
-        return make_plan(text, self.card, config)
+    def plan(
+        self,
+        text: str,
+        config: SpeechConfig = DEFAULT_SPEECH,
+        *,
+        cast: Mapping[str, str] | None = None,
+    ) -> Plan:
+        """Say how a text would be spoken, without speaking it.
+
+        With a ``cast`` (names in the text to voices; it may be empty) the text may be a dialogue.
+        """
+        voices = None if cast is None else [*voice_names(self._folder), *cast.values()]
+        return make_plan(text, self.card, config, voices=voices, cast=cast)
 
     def say(
         self,
@@ -217,23 +238,104 @@ class TTS:
         goes wrong after that is reported, but cannot be tried again. Otherwise a unit goes out when
         it has passed its checks.
         """
-        return self._stream(
-            plan or make_plan(text, self.card, config), config, voice, ref_text, live=live
+        reading = self._reading(
+            Line("", plan or make_plan(text, self.card, config), voice, config),
+            ref_text,
+            live=live,
         )
+        # Who listens wants the first unit soon, and not all of them at once later.
+        return SpeechStream(self._read(reading, width=1 if live else self._width), reading.report)
 
-    def _stream(
-        self, plan: Plan, config: SpeechConfig, voice: VoiceLike, ref_text: str, *, live: bool
-    ) -> SpeechStream:
+    def lines(self, lines: Iterable[Line]) -> Iterator[SpokenLine]:
+        """Speak many lines together; each is answered when it is whole, in whatever order.
+
+        Lines are taken from ``lines`` as there is room for them. An error of one line is answered
+        in its place.
+        Raises: ``DeviceError``, since the next line would meet it too.
+        """
+        waiting = iter(lines)
+        in_work: dict[str, Reading] = {}
+        made: dict[str, list[Samples]] = {}
+        more = True
+        try:
+            while more or in_work:
+                for reading in in_work.values():
+                    reading.fill(self._width)
+                while more and self.speaking.num_units < self._width:
+                    line = next(waiting, None)
+                    more = line is not None
+                    if line is None:
+                        break
+                    assert line.key not in in_work, f"two lines in work are called {line.key}"
+                    try:
+                        in_work[line.key] = self._reading(line, "", live=False)
+                    except DeviceError:
+                        raise
+                    except FishTTSError as error:
+                        yield SpokenLine(line.key, None, error)
+                        continue
+                    made[line.key] = []
+                    in_work[line.key].fill(self._width)
+                self.speaking.step()
+                for key, reading in list(in_work.items()):
+                    made[key].extend(reading.take())
+                    if reading.is_done:
+                        del in_work[key]
+                        yield _spoken(key, reading, made.pop(key))
+        finally:
+            for reading in in_work.values():
+                reading.drop()
+
+    @property
+    def speaking(self) -> Speaking:
+        """Where units are spoken beside each other: the model, its codec and the engine, loaded."""
+        if self._speaking is None:
+            model, codec = self.model, self.codec
+            with memory_errors():
+                engine = Engine(
+                    Runner(model, self._config),
+                    budget=_BUDGET.get(model.device.type, _BUDGET_ELSEWHERE),
+                )
+            self._speaking = Speaking(model, codec, engine)
+            self._engine = engine
+        return self._speaking
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the engine has done so far."""
+        return self._engine.metrics if self._engine is not None else Metrics()
+
+    @property
+    def max_batch(self) -> int:
+        """Units that are spoken together at most."""
+        return self._width
+
+    @property
+    def _width(self) -> int:
+        self.speaking  # noqa: B018 (it makes the engine)
+        assert self._engine is not None
+        return self._engine.capacity.max_batch
+
+    def _read(self, reading: Reading, width: int) -> Iterator[Samples]:
+        """Speak one text to its end."""
+        try:
+            while not reading.is_done:
+                reading.fill(width)
+                self.speaking.step()
+                yield from reading.take()
+        finally:
+            reading.drop()
+        if reading.error is not None:
+            raise reading.error
+
+    def _reading(self, line: Line, ref_text: str, *, live: bool) -> Reading:
+        """Get a line ready to be spoken: its parameters, its voices, its report."""
+        config, plan = line.config, line.plan
         check_speed(config.speed)
         params = self._params(config)
-        speaker, notes = self._speaker(voice, ref_text)
-        units = UnitSpeaker(
-            self.model,
-            self.codec,
-            params,
-            retries=config.retries,
-            live=live and config.speed == 1.0,
-        )
+        speaker, notes = self._speaker(line.voice, ref_text)
+        cast = {name: self._speaker(name, "")[0].references for name in plan.voices}
+        cast[""] = speaker.references
         report = Report(
             model=self.card.name,
             voice=speaker.name,
@@ -243,25 +345,16 @@ class TTS:
             notes=tuple(notes),
             load_s=self._load_s,
         )
-        chunks = _joined(plan, units, speaker.references, config.speed, report)
-        return SpeechStream(chunks, report)
-
-    def lines(self, lines: Iterable[Line]) -> Iterator[SpokenLine]:
-        """Speak many lines together; each is answered when it is whole, in whatever order.
-
-        Lines are taken from ``lines`` as there is room for them. An error of one line is answered
-        in its place; a ``DeviceError`` is raised, since the next line would meet it too.
-        """
-        for line in lines:
-            try:
-                stream = self._stream(line.plan, line.config, line.voice, "", live=False)
-                samples = np.concatenate([np.zeros(0, np.float32), *stream])
-            except DeviceError:
-                raise
-            except FishTTSError as error:
-                yield SpokenLine(line.key, None, error)
-            else:
-                yield SpokenLine(line.key, Speech(samples, stream.sample_rate, stream.report))
+        return Reading(
+            plan,
+            self.speaking,
+            cast.__getitem__,
+            params,
+            report,
+            speed=config.speed,
+            retries=config.retries,
+            live=live,
+        )
 
     def _params(self, config: SpeechConfig) -> SamplingParams:
         """Fill in what the caller left to the model's card."""
@@ -337,74 +430,8 @@ def resolve(config: EngineConfig) -> EngineConfig:
     return replace(config, device=name, dtype=dtype)
 
 
-def _joined(
-    plan: Plan,
-    units: UnitSpeaker,
-    references: tuple[Reference, ...],
-    speed: float,
-    report: Report,
-) -> Iterator[Samples]:
-    """Speak unit after unit, join them, and keep the report as it goes.
-
-    Without a voice, whoever speaks the first unit goes on: it is the reference of the others.
-    """
-    start = time.perf_counter()
-    joiner = Joiner(report.sample_rate)
-    num_samples = 0
-    for planned in plan.units:
-        begin = num_samples
-        kept: Try | None = None
-        for chunk in _chunks(planned, units, references, joiner, speed):
-            if isinstance(chunk, Try):
-                kept = chunk
-            elif len(chunk):
-                num_samples += len(chunk)
-                report.work_s = time.perf_counter() - start
-                report.first_audio_s = report.first_audio_s or report.work_s
-                report.seconds = num_samples / report.sample_rate
-                yield chunk
-        if kept is not None and not references and not kept.faults:
-            references = (Reference(kept.codes, planned.unit.model_text),)
-        span_s = (begin / report.sample_rate, (num_samples - begin) / report.sample_rate)
-        report.units.append(_unit_report(planned, kept, *span_s))
-    report.work_s = time.perf_counter() - start
-
-
-def _chunks(
-    planned: PlannedUnit,
-    units: UnitSpeaker,
-    references: tuple[Reference, ...],
-    joiner: Joiner,
-    speed: float,
-) -> Iterator[Samples | Try]:
-    """Answer one unit's samples, faded and with its pause, and the try that was kept."""
-    if planned.is_silent:
-        return
-    for item in units.speak(planned, references):
-        if not isinstance(item, Try):
-            yield joiner.push(item)
-            continue
-        if not item.is_out:
-            yield joiner.push(change_tempo(item.samples, units.sample_rate, speed))
-        yield joiner.end_unit(planned.unit.pause_s)
-        yield item
-
-
-def _unit_report(
-    planned: PlannedUnit, kept: Try | None, start_s: float, seconds: float
-) -> UnitReport:
-    unit = planned.unit
-    if kept is None:
-        return UnitReport(unit.text, "", planned.seed, 0, start_s, seconds, warnings=unit.warnings)
-    return UnitReport(
-        text=unit.text,
-        model_text=unit.model_text,
-        seed=kept.seed,
-        tries=kept.number,
-        start_s=start_s,
-        seconds=seconds,
-        num_frames=kept.codes.shape[1],
-        stop_reason=kept.stop_reason,
-        faults=kept.faults,
-        warnings=unit.warnings,
-    )
+def _spoken(key: str, reading: Reading, chunks: list[Samples]) -> SpokenLine:
+    if reading.error is not None:
+        return SpokenLine(key, None, reading.error)
+    samples = np.concatenate([np.zeros(0, np.float32), *chunks])
+    return SpokenLine(key, Speech(samples, reading.report.sample_rate, reading.report))

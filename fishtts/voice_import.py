@@ -6,28 +6,21 @@ be like.
 
 from __future__ import annotations
 
-import hashlib
 import sys
-from datetime import UTC, datetime
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fishtts import hub
-from fishtts.audio.read import read_audio
 from fishtts.cloning.recordings_folder import Recordings, find_recordings
-from fishtts.cloning.reference_audio import check_recording, encode_reference, resample
 from fishtts.cloning.store import Store
 from fishtts.errors import DeviceError, FishTTSError, LimitError, UsageError
 from fishtts.printing import print_json, print_line
-from fishtts.text.read import read_file
-from fishtts.types import Audio, Card, Source, Voice
+from fishtts.types import Card, Voice
 
 if TYPE_CHECKING:
     from fishtts.codec import Codec
-
-_TRANSCRIPTS = (".lab", ".txt")
 
 
 def import_folder(folder: str, model: str, *, consent: str, force: bool, as_json: bool) -> None:
@@ -44,7 +37,7 @@ def import_folder(folder: str, model: str, *, consent: str, force: bool, as_json
     codec = load_codec(place)
     store = Store()
     rows: list[dict[str, Any]] = []
-    for recordings in found:
+    for recordings in _unlike(found):
         row = _import_one(recordings, store, codec, card, consent=consent, force=force)
         rows.append(row)
         if not as_json and not row["fault"]:
@@ -54,6 +47,18 @@ def import_folder(folder: str, model: str, *, consent: str, force: bool, as_json
     num_failed = sum(bool(row["fault"]) for row in rows)
     if num_failed:
         raise LimitError(f"{num_failed} of {len(rows)} voices were not imported.")
+
+
+def _unlike(found: list[Recordings]) -> list[Recordings]:
+    """Give names that meet a number, so that one of a folder's voices never replaces another."""
+    taken: set[str] = set()
+    unlike = []
+    for recordings in found:
+        names = (f"{recordings.name}-{n}" if n > 1 else recordings.name for n in count(1))
+        name = next(name for name in names if name.casefold() not in taken)
+        taken.add(name.casefold())
+        unlike.append(replace(recordings, name=name))
+    return unlike
 
 
 def _import_one(
@@ -74,8 +79,9 @@ def _import_one(
         raise  # the next one would meet it too
     except FishTTSError as error:
         row["fault"] = str(error)
-    for note in (*row["warnings"], *filter(None, [row["fault"]])):
-        print(f"fishtts: {recordings.paths[0].name}: {note}", file=sys.stderr)
+        print(f"fishtts: {recordings.paths[0]}: {error}", file=sys.stderr)
+    for warning in row["warnings"]:
+        print(f"fishtts: {warning}", file=sys.stderr)
     return row
 
 
@@ -83,47 +89,15 @@ def _made(
     recordings: Recordings, codec: Codec, card: Card, consent: str
 ) -> tuple[Voice, list[str]]:
     """Make one voice, with warnings about what is poor in its recordings."""
-    from fishtts.cloning import speaker_encoder
+    from fishtts.cloning.assemble import assemble
+    from fishtts.cloning.prepare import prepare
 
-    clips, references, sources, warnings = [], [], [], []
-    for path in recordings.paths:
-        text = _words(path)
+    prepared = prepare(recordings.paths)
+    for path, text in zip(recordings.paths, prepared.texts, strict=True):
         if card.needs_transcript and not text:
             raise UsageError(
                 f'The model {card.name} needs to know what is said in "{path.name}".',
                 hint=f"Write it into {path.with_suffix('.lab').name} beside it.",
             )
-        clip = read_audio(path)
-        warnings += check_recording(clip, path.name)
-        clips.append(clip)
-        references.append(encode_reference(clip, codec, text=text))
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        today = datetime.now(UTC).date().isoformat()
-        sources.append(Source(digest, clip.seconds, 0.0, clip.seconds, today))
-    heard = _joined(clips)
-    voice = Voice(
-        recordings.name,
-        tuple(references),
-        codec=codec.identity,
-        model=card.name,
-        clips=tuple(clips),
-        embedding=speaker_encoder.embed(heard.samples, heard.sample_rate),
-        encoder=speaker_encoder.identity(),
-        sources=tuple(sources),
-        consent=consent,
-    )
-    return voice, warnings
-
-
-def _joined(clips: list[Audio]) -> Audio:
-    sample_rate = clips[0].sample_rate
-    return Audio(np.concatenate([resample(clip, sample_rate) for clip in clips]), sample_rate)
-
-
-def _words(recording: Path) -> str:
-    """Read the words beside a recording; "" where there are none."""
-    for ending in _TRANSCRIPTS:
-        path = recording.with_suffix(ending)
-        if path.is_file():
-            return " ".join(read_file(path).split())
-    return ""
+    voice = assemble(prepared, codec, name=recordings.name, model=card.name, consent=consent)
+    return voice, list(prepared.warnings)

@@ -89,7 +89,9 @@ class CountingCodec:
 
     def encode(self, samples: torch.Tensor) -> torch.Tensor:
         assert samples.dtype == torch.float32
-        return torch.arange(-(-len(samples) // self.samples_per_frame)).repeat(2, 1)
+        return torch.arange(-(-len(samples) // self.samples_per_frame)).repeat(
+            self.num_codebooks, 1
+        )
 
 
 @dataclass

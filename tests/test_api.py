@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from fishtts.errors import (
     UsageError,
     VoiceError,
 )
+from fishtts.tts import Line
 from tests.fakes import CountingCodec, clean_env, tiny_model, tiny_voice
 
 CARD = {"name": "tiny", "needs_transcript": False, "default_voice": "mira", "unit_chars": 60}
@@ -178,9 +181,120 @@ def test_a_lack_of_memory_is_told(tts: TTS, monkeypatch: pytest.MonkeyPatch) -> 
     def full(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("fishtts.speaking.generate", full)
+    monkeypatch.setattr("fishtts.engine.runner.Runner.execute", full)
     with pytest.raises(DeviceError, match="not enough memory"):
         tts.say("Words stand here.")
+    monkeypatch.undo()
+    assert tts.say("Words stand here.").samples.size, "it goes on when there is memory again"
+
+
+def line(tts: TTS, key: str, text: str, **options: object) -> Line:
+    config = SpeechConfig(retries=0)
+    return Line(key, tts.plan(text, config), config=config, **options)  # type: ignore[arg-type]
+
+
+def test_lines_are_spoken_together_and_each_is_whole(tts: TTS) -> None:
+    texts = {f"l{n}": f"Line number {n} stands here. " * (1 + n % 3) for n in range(7)}
+    voices = {key: ("mira", "otto")[n % 2] for n, key in enumerate(texts)}
+    before = tts.metrics.num_decode_steps, tts.metrics.num_rows
+    spoken = {
+        done.key: done.speech
+        for done in tts.lines(
+            line(tts, key, text, voice=voices[key]) for key, text in texts.items()
+        )
+    }
+    assert set(spoken) == set(texts)
+    steps, rows = (
+        now - then
+        for now, then in zip(
+            (tts.metrics.num_decode_steps, tts.metrics.num_rows), before, strict=True
+        )
+    )
+    assert rows > 2 * steps, "they run together"
+    for key, speech in spoken.items():
+        assert speech is not None
+        assert speech.report.voice == voices[key]
+        units = speech.report.units
+        assert (
+            "".join(unit.text for unit in units).split() == texts[key].replace(". L", ".L").split()
+        )
+        assert speech.report.seconds == len(speech.samples) / tts.sample_rate
+        assert units[-1].start_s + units[-1].seconds == pytest.approx(speech.report.seconds)
+
+
+def test_a_dialogue_has_its_voices_and_its_pauses(tts: TTS) -> None:
+    text = "[pause:0.25s]\nMIRA: I stand here.[pause:0.5s]\nOTTO: So do I."
+    plan = tts.plan(
+        text, SpeechConfig(retries=0, pause_s=0.0), cast={"MIRA": "mira", "OTTO": "otto"}
+    )
+    stream = tts.stream(text, SpeechConfig(retries=0), plan=plan, live=False)
+    samples = np.concatenate(list(stream))
+    units = stream.report.units
+    assert [(unit.voice, unit.text) for unit in units if unit.model_text] == [
+        ("mira", "I stand here."),
+        ("otto", "So do I."),
+    ]
+    begin = round(0.25 * tts.sample_rate)
+    assert not samples[:begin].any()
+    assert samples[begin : begin + 4000].any()
+    frames = sum(unit.num_frames for unit in units) * tts.codec.samples_per_frame
+    assert len(samples) == frames + begin + round(0.5 * tts.sample_rate)
+    alone = tts.say("So do I.", voice="otto", retries=0)
+    assert alone.report.voice == "otto"
+
+
+def test_lines_are_taken_as_there_is_room(tts: TTS) -> None:
+    taken = []
+
+    def coming() -> Iterator[Line]:
+        for n in range(200):
+            taken.append(n)
+            yield line(tts, str(n), f"Line number {n}.")
+
+    stream = tts.lines(coming())
+    next(stream)
+    stream.close()
+    assert len(taken) < 100
+    assert tts.speaking.num_units == 0, "what nobody waits for is given up"
+
+
+def test_a_line_that_cannot_be_spoken_stops_no_other(tts: TTS) -> None:
+    stranger = Voice("s", tiny_voice("s").references, codec="another")
+    asked = [
+        line(tts, "a", "This one is fine."),
+        line(tts, "b", "This one is not.", voice=stranger),
+        line(tts, "d", "This one is fine again."),
+    ]
+    done = {each.key: each for each in tts.lines(asked)}
+    assert [key for key, each in sorted(done.items()) if each.speech is None] == ["b"]
+    assert isinstance(done["b"].error, ModelError)
+
+
+def test_two_streams_may_take_turns(tts: TTS) -> None:
+    one, two = "The first of them. It goes on.", "The second of them. It goes on too."
+    alone = [np.concatenate(list(tts.stream(text, PATIENT, live=True))) for text in (one, two)]
+    streams = [iter(tts.stream(text, PATIENT, live=True)) for text in (one, two)]
+    made: list[list[np.ndarray]] = [[], []]
+    for chunks in zip_longest(*streams):
+        for mine, chunk in zip(made, chunks, strict=True):
+            mine += [] if chunk is None else [chunk]
+    # Their frames may differ where rounding does, so what is whole is what counts.
+    for mine, whole in zip(made, alone, strict=True):
+        assert np.concatenate(mine).size > 0.3 * whole.size
+
+
+def test_deterministic_lines_are_the_same_bytes_in_any_crowd(tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path, CARD, ["mira", "otto"])
+    texts = [f"Line number {n} stands here." for n in range(6)]
+
+    def spoken(max_batch: int, order: int) -> dict[str, bytes]:
+        tts = TTS(str(folder), device="cpu", deterministic=True, max_batch=max_batch)
+        asked = [line(tts, text, text) for text in texts[::order]]
+        return {d.key: d.speech.samples.tobytes() for d in tts.lines(asked) if d.speech is not None}
+
+    alone = spoken(1, 1)
+    assert len(alone) == 6
+    assert spoken(8, -1) == alone
 
 
 def test_the_counting_codec_is_like_a_codec() -> None:

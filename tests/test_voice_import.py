@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import soundfile
 
@@ -64,8 +63,8 @@ def test_recordings_side_by_side(tmp_path: Path, speech: Path, store: Store) -> 
     assert voice.references[0].text == WORDS
     assert voice.model == "minnow"
     assert voice.sources[0].sha256 == hashlib.sha256(mira.read_bytes()).hexdigest()
-    samples, _ = soundfile.read(mira, dtype="float32")
-    assert np.array_equal(voice.clips[0].samples, samples)
+    assert 0.8 * soundfile.info(mira).duration < voice.clips[0].seconds < 7
+    assert voice.embedding is not None
     pair = json.loads(run_fishtts("voices", "compare", "mira", "ada", "--json").stdout)["pairs"][0]
     assert pair["similarity"] > SAME_SPEAKER
     result = run_fishtts("say", "Good day.", "-v", "mira", "-o", tmp_path / "a.wav")
@@ -76,11 +75,17 @@ def test_a_folder_for_each_voice_as_fish_speech_keeps_them(
     tmp_path: Path, speech: Path, store: Store
 ) -> None:
     for name in ("one", "two"):
-        put(tmp_path / "references" / "mira" / f"{name}.wav", speech / "ada.wav", f"Say {name}.")
+        put(
+            tmp_path / "references" / "mira" / f"{name}.wav",
+            speech / "ada.wav",
+            f"{WORDS} And {name}.",
+        )
     rows = imported(tmp_path)
     assert [row["name"] for row in rows] == ["mira"]
     voice = store.get("mira")
-    assert [reference.text for reference in voice.references] == ["Say one.", "Say two."]
+    assert [reference.text for reference in voice.references] == [
+        f"{WORDS} And {name}." for name in ("one", "two")
+    ]
     assert (len(voice.clips), len(voice.sources)) == (2, 2)
 
 
@@ -92,16 +97,30 @@ def test_one_that_cannot_be_used_does_not_stop_the_others(
     put(folder / "ada.wav", speech / "ada.wav")
     (folder / "broken.wav").write_bytes(b"not sound")
     put(folder / "con.wav", speech / "ada.wav")
+    put(folder / "wrong.wav", speech / "ada.wav", "No.")
     rows = {row["name"]: row["fault"] for row in imported(folder, code=3)}
     assert rows["mira"] == ""
     assert "built-in" in rows["ada"]
     assert "not a sound file" in rows["broken"]
     assert "Windows" in rows["con"]
+    assert "do not belong together" in rows["wrong"]
     assert store.names() == ["mira"]
     again = {row["name"]: row["fault"] for row in imported(folder, code=3)}
     assert "already" in again["mira"]
     forced = {row["name"]: row["fault"] for row in imported(folder, "--force", code=3)}
     assert forced["mira"] == forced["ada"] == ""
+
+
+def test_names_that_meet_get_a_number(tmp_path: Path, speech: Path, store: Store) -> None:
+    for name in ("mira.wav", "Mira.flac", "references/mira/a.wav"):
+        put(tmp_path / "in" / name, speech / "ada.wav")
+    for force in ([], ["--force"]):
+        assert [r["name"] for r in imported(tmp_path / "in", *force)] == [
+            "Mira",
+            "mira-2",
+            "mira-3",
+        ]
+    assert store.names() == ["Mira", "mira-2", "mira-3"]
 
 
 def test_a_model_that_needs_the_words_is_not_given_recordings_without(

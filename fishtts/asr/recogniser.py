@@ -47,15 +47,16 @@ class Whisper:
         check_installed()
         from faster_whisper import WhisperModel
 
+        on_gpu = device.startswith("cuda")
         try:
             self._model: Any = WhisperModel(
                 model,
-                device="cuda" if device.startswith("cuda") else "cpu",
-                compute_type="default",
+                device="cuda" if on_gpu else "cpu",
+                compute_type="float16" if on_gpu else "float32",
                 local_files_only=offline,
             )
         except (RuntimeError, ValueError, OSError) as error:
-            reason = str(error).split("\n")[0].rstrip(".")
+            reason = str(error).split("\n")[0].split(", expected")[0].rstrip(".")
             raise ModelError(
                 f'The recogniser "{model}" cannot be loaded: {reason}.',
                 hint="Name a faster-whisper model or its folder: --asr-model small",

@@ -105,6 +105,11 @@ class FlacEncoder(SoundFileEncoder):
             sink = Sink(self._held, seekable=True, owned=False)
         super().__init__(sink, sample_rate, "FLAC", "PCM_16")
 
+    def write(self, samples: Samples) -> None:
+        """Round as for a WAV file (libsndfile scales otherwise), so that both hold the same."""
+        for start in range(0, len(samples), _BLOCK_SAMPLES):
+            self._file.write(to_int16(samples[start : start + _BLOCK_SAMPLES]))
+
     def close(self) -> None:
         super().close()
         pipe, self._pipe = self._pipe, None

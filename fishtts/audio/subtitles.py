@@ -116,22 +116,28 @@ def _pieces(cue: Cue) -> Iterator[Cue]:
     tokens = list(_tokens(cue.text))
     if not tokens:
         return
-    total = _columns(tokens)
     length_s = max(cue.end_s - cue.start_s, 0.0)
-    num = max(-(-total // _MAX_CUE_COLUMNS), int(-(-length_s // MAX_CUE_S)), 1)
-    while True:
-        parts = _parted(tokens, min(num, len(tokens)))
-        shares = [_columns(part) / max(sum(map(_columns, parts)), 1) for part in parts]
-        lines = [_wrapped(part) for part in parts]
-        fits_time = all(share * length_s <= MAX_CUE_S for share in shares)
-        if (all(lines) and fits_time) or num >= len(tokens):
-            break
-        num += 1
+    total = _columns(tokens) + tokens[0].has_space
+    in_time = int(total * MAX_CUE_S / length_s) - 1 if length_s > MAX_CUE_S else total
+    columns = 0
     begin_s = cue.start_s
-    for number, (share, text) in enumerate(zip(shares, lines, strict=True), start=1):
-        end_s = begin_s + share * length_s if number < len(parts) else cue.end_s
-        yield Cue(begin_s, end_s, text)
+    parts = list(_readable(tokens, max(min(_MAX_CUE_COLUMNS, in_time), 1)))
+    for number, part in enumerate(parts, start=1):
+        columns += _columns(part) + part[0].has_space
+        end_s = cue.start_s + length_s * columns / total if number < len(parts) else cue.end_s
+        yield Cue(begin_s, end_s, _wrapped(part))
         begin_s = end_s
+
+
+def _readable(tokens: list[_Token], max_columns: int) -> Iterator[list[_Token]]:
+    """Part tokens until each part can be read at once, in two lines; one token is never parted."""
+    columns = _columns(tokens)
+    if len(tokens) == 1 or (columns <= max_columns and _wrapped(tokens)):
+        yield tokens
+        return
+    num = min(max(-(-columns // max_columns), 2), len(tokens))
+    for part in _parted(tokens, num):
+        yield from _readable(part, max_columns)
 
 
 def _tokens(text: str) -> Iterator[_Token]:

@@ -19,18 +19,28 @@ _BITS = 23
 """With one half added this is what a float32 holds exactly, so that neither 0 nor 1 comes out."""
 
 
-def uniforms(seed: int, frames: Tensor, draws: Tensor, ids: Tensor) -> Tensor:
-    """Uniform float32 in (0, 1), one for each key.
+def seed_key(seed: int) -> int:
+    """Mix a seed below 2^64, before the frame joins it: or one seed would be its neighbour, a frame
+    late."""
+    return int(_mix(_mix(torch.tensor(seed & _MASK)) ^ (seed >> 32)))
 
-    Shapes: frames int64 [F], draws int64 [R], ids int64 [V] -> [F, R, V]. Frames, draws and ids are
-    below 2^32, the seed is below 2^64.
+
+def draw_keys(seed_keys: Tensor, frames: Tensor, draws: Tensor) -> Tensor:
+    """Key of each draw: int64 [B] seeds as mixed by ``seed_key``, [B] frames, [R] draws -> [B, R].
+
+    Frames and draws are below 2^32.
     """
-    # The seed is mixed before the frame joins it, or one seed would be its neighbour, a frame late.
-    of_seed = int(_mix(_mix(torch.tensor(seed & _MASK)) ^ (seed >> 32)))
-    key = _mix(_mix(frames + of_seed)[:, None] + _SALT * (draws + 1))
+    return _mix(_mix(frames + seed_keys)[:, None] + _SALT * (draws + 1))
+
+
+def uniforms(keys: Tensor, ids: Tensor) -> Tensor:
+    """Uniform float32 in (0, 1), one for each token id below 2^32.
+
+    Shapes: keys int64 [...], ids int64 [..., K] -> [..., K].
+    """
     # Two rounds with the key before each: one alone would give keys that differ in few bits noise
     # that is the same up to the order of the ids.
-    mixed = _mix(_mix(key[..., None] + ids) ^ _mix(key + _SALT)[..., None])
+    mixed = _mix(_mix(keys[..., None] + ids) ^ _mix(keys + _SALT)[..., None])
     return (mixed >> (32 - _BITS)).to(torch.float32).add_(0.5).mul_(0.5**_BITS)
 
 

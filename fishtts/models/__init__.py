@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from fishtts.models.paged import PagedKV
+
 _FAMILIES = {"fish_qwen3_omni": "fishtts.models.dual_ar"}
 """``model_type`` of ``config.json`` to the package with its ``load``."""
 
@@ -41,19 +43,11 @@ class Config(Protocol):
     def end_id(self) -> int: ...
 
 
-class Cache(Protocol):
-    """Keys and values of the positions so far."""
-
-    length: int
-
-    def copy(self, capacity: int) -> Cache: ...
-
-
 class Model(Protocol):
     """Rows to hidden states, logits and codes; ``fishtts.models.dual_ar.net`` has the shapes."""
 
     def parameters(self) -> Iterator[Tensor]: ...
-    def new_cache(self, batch: int, capacity: int) -> Cache: ...
+    def new_pages(self, num_pages: int, page_size: int) -> PagedKV: ...
     def backbone(self, rows: Tensor, cache: Any) -> Tensor: ...
     def slow_logits(self, hidden: Tensor) -> Tensor: ...
     def frame(

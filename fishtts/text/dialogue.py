@@ -99,10 +99,11 @@ class Segment:
 
 
 class _Mark(NamedTuple):
-    """A mark in a text: from where to where, the voice that goes on, or the pause."""
+    """A mark in a text: from where to where, its line, the voice that goes on or the pause."""
 
     begin: int
     end: int
+    number: int
     voice: str | None
     pause_s: float = 0.0
 
@@ -210,20 +211,19 @@ def _parse(
 ) -> tuple[list[Segment], str]:
     """Part a text, and answer the voice at its end too."""
     found: list[Segment] = []
-    begin = 0
+    begin, number = 0, first_line
 
     def close(end: int) -> None:
         part = text[begin:end]
         if found and not part.strip():
             found[-1] = replace(found[-1], text=found[-1].text + part)
         elif part:
-            lead = len(part) - len(part.lstrip())
-            number = first_line + text.count("\n", 0, begin + lead)
-            found.append(Segment(voice, part, number))
+            lead = part[: len(part) - len(part.lstrip())]
+            found.append(Segment(voice, part, number + lead.count("\n")))
 
     for mark in _marks(text, speakers, first_line, problems):
         close(mark.begin)
-        begin = mark.end
+        begin, number = mark.end, mark.number
         if mark.voice is not None:
             voice = mark.voice
             continue
@@ -253,19 +253,19 @@ def _marks_of_line(
         style = _style(found[0])
         if voice is not None and (style in speakers.styles or not style):
             start = len(line) - len(found[1])
-            yield _Mark(0, start, voice)
+            yield _Mark(0, start, number, voice)
         elif voice is None and style in speakers.styles and not _is_label(*found):
             problems.add(number, f'there is no voice for the speaker "{found[0]}".')
     patterns = [_MARK, _SPEAKER_TAG] if speakers.has_numbers else [_MARK]
     marks = [mark for pattern in patterns for mark in pattern.finditer(line, start)]
     for mark in sorted(marks, key=lambda mark: mark.start()):
         try:
-            yield _obeyed(mark, speakers)
+            yield _obeyed(mark, number, speakers)
         except ValueError as error:
             problems.add(number, str(error))
 
 
-def _obeyed(mark: re.Match[str], speakers: Speakers) -> _Mark:
+def _obeyed(mark: re.Match[str], number: int, speakers: Speakers) -> _Mark:
     """Read an inline mark.
 
     Raises: ``ValueError`` that says what is wrong with it.
@@ -273,19 +273,19 @@ def _obeyed(mark: re.Match[str], speakers: Speakers) -> _Mark:
     if mark.re is _SPEAKER_TAG:
         if mark[1] not in speakers.cast:
             raise ValueError(f"the cast has no voice for {mark[0]}.")
-        return _Mark(mark.start(), mark.end(), speakers.voice_of(mark[1]))
+        return _Mark(mark.start(), mark.end(), number, speakers.voice_of(mark[1]))
     if mark[1].lower() == "voice":
         voice = speakers.voice_of(mark[2])
         if voice is None:
             raise ValueError(f'there is no voice "{mark[2]}".')
-        return _Mark(mark.start(), mark.end(), voice)
+        return _Mark(mark.start(), mark.end(), number, voice)
     length = _PAUSE.fullmatch(mark[2])
     if not length:
         raise ValueError(f'"{mark[0]}" is no pause such as [pause:0.5s] or [pause:300ms].')
     pause_s = float(length[1]) / (1000 if (length[2] or "s").lower() == "ms" else 1)
     if pause_s > MAX_PAUSE_S:
         raise ValueError(f'"{mark[0]}" is longer than {MAX_PAUSE_S:g} seconds.')
-    return _Mark(mark.start(), mark.end(), None, pause_s)
+    return _Mark(mark.start(), mark.end(), number, None, pause_s)
 
 
 def _candidate(line: str) -> tuple[str, str] | None:

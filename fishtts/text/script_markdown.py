@@ -45,10 +45,13 @@ _HTML = re.compile(
     r"(?:\s+[\w:-]+(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s\"'<>]+))?)*\s*/?>"
 )
 _EMPHASIS = (
-    re.compile(r"(\*{1,3})(?=[^\s*])((?:(?!\n\n)[^*])+?)(?<=\S)\1", re.DOTALL),
-    re.compile(r"(?<!\w)(_{1,3})(?=[^\s_])((?:(?!\n\n).)+?)(?<=[^\s_])\1(?!\w)", re.DOTALL),
-    re.compile(r"(~~)(?=\S)(.+?)(?<=\S)\1", re.DOTALL),
+    re.compile(r"(\*{1,3})(?=[^\s*])([^*]+?)(?<=\S)\1"),
+    re.compile(r"(?<!\w)(_{1,3})(?=[^\s_])((?:[^_]|(?<=\w)_(?=\w))+?)(?<=[^\s_])\1(?!\w)"),
+    re.compile(r"(~~)(?=\S)([^~]+?)(?<=\S)\1"),
 )
+"""None looks past the next sign of its kind, so that many of them take no longer than one; what is
+nested is found from the inside."""
+
 _HELD = re.compile("\0(\\d+)\0")
 """Stands for what is not Markdown any more; no text holds a NUL."""
 

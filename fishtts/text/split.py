@@ -116,10 +116,10 @@ def check_spoken(text: str, made: list[Unit]) -> None:
 
 def pause_between(before: str, after: str, limits: Limits) -> float:
     """Tell the silence between two stretches of a text that are not spoken as one."""
-    gap = before[len(before.rstrip()) :] + after[: len(after) - len(after.lstrip())]
-    if _PARAGRAPHS.search(gap):
+    space = before[len(before.rstrip()) :] + after[: len(after) - len(after.lstrip())]
+    if _PARAGRAPHS.search(space):
         return limits.paragraph_pause_s
-    if "\n" in gap or SENTENCE_END.search(before.rstrip()):
+    if "\n" in space or SENTENCE_END.search(before.rstrip()):
         return limits.pause_s
     return limits.clause_pause_s if _CLAUSE_END.search(before.rstrip()) else 0.0
 
@@ -193,8 +193,13 @@ def _merged(before: _Piece, after: _Piece) -> _Piece:
 
 def glued(before: str, after: str) -> str:
     """Put one text after another; scripts without spaces get none."""
+    return f"{before}{gap(before, after)}{after}"
+
+
+def gap(before: str, after: str) -> str:
+    """Tell what stands between two texts that are put together."""
     dense = _NO_SPACES.match(before[-1:]) or _NO_SPACES.match(after[:1])
-    return f"{before}{after}" if dense else f"{before} {after}"
+    return "" if dense else " "
 
 
 def _belong_together(before: _Piece, after: _Piece, limits: Limits) -> bool:
@@ -248,16 +253,11 @@ def _cut(sentence: str, ends_line: bool, max_chars: int, render: Render) -> Iter
             at = _cut_point(window, max_chars, render, final=len(window) == len(rest))
         part, rest = rest[:at].rstrip(), rest[at:].lstrip()
         if rest:
-            yield _Piece(part, _unclosed(part, render(part)), ends_sentence=False)
+            # It ends as the rendering has it, with a full stop where the model needs one: after a
+            # comma a small model goes on, with words of its own.
+            yield _Piece(part, render(part), ends_sentence=False)
         else:
             yield _Piece(part, spoken, ends_line)
-
-
-def _unclosed(text: str, spoken: ModelText) -> ModelText:
-    """Let a part cut off inside a sentence end with a comma where it was given a full stop."""
-    if spoken.text.endswith(".") and not text.endswith("."):
-        return ModelText(f"{spoken.text[:-1]},", spoken.warnings)
-    return spoken
 
 
 def _cut_point(text: str, max_chars: int, render: Render, *, final: bool) -> int:

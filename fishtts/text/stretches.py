@@ -6,17 +6,18 @@ plain text and Markdown share; knows neither format.
 
 from __future__ import annotations
 
+import operator
 import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Literal
 
 from fishtts.text.dialogue import may_be_speaker
 from fishtts.text.language import sentence_language
-from fishtts.text.split import SENTENCE_END, glued, sentences
+from fishtts.text.split import SENTENCE_END, gap, sentences
 from fishtts.types import ScriptLine
 
 Split = Literal["auto", "line", "paragraph", "sentence"]
@@ -142,28 +143,30 @@ def _goes_on(first: str, second: str) -> bool:
 
 def _flow(rows: Sequence[Row]) -> str:
     """Put wrapped lines together again."""
-    text = rows[0].text.strip()
-    for row in rows[1:]:
-        text = _appended(text, row.text.strip())
-    return text
+    lines = [row.text.strip() for row in rows]
+    return "".join(map(operator.add, lines, _gaps(lines)))
 
 
-def _appended(text: str, line: str) -> str:
-    return f"{text}{line}" if _HYPHENATED.search(text) else glued(text, line)
+def _gaps(lines: Sequence[str]) -> list[str]:
+    """Tell what stands between lines that are joined, and nothing after the last."""
+    gaps = [
+        "" if _HYPHENATED.search(first[-2:]) else gap(first, second)
+        for first, second in pairwise(lines)
+    ]
+    return [*gaps, ""]
 
 
 def _sentences(rows: Sequence[Row]) -> Iterator[ScriptLine]:
     """Split into sentences, each with the line that it begins in."""
-    starts, text = [0], rows[0].text.strip()
-    for row in rows[1:]:
-        line = row.text.strip()
-        text = _appended(text, line)
-        starts.append(len(text) - len(line))
+    lines = [row.text.strip() for row in rows]
+    pieces = list(map(operator.add, lines, _gaps(lines)))
+    starts = [0, *accumulate(map(len, pieces))]
+    text = "".join(pieces)
     begin = 0
     for sentence in sentences(text, sentence_language(text)):
         if sentence.strip():
             begins = begin + len(sentence) - len(sentence.lstrip())
-            row = rows[bisect_right(starts, begins) - 1]
+            row = rows[bisect_right(starts, begins, hi=len(rows)) - 1]
             yield ScriptLine("", row.number, sentence.strip())
         begin += len(sentence)
 

@@ -64,7 +64,7 @@ def test_every_layer_and_every_logit_of_the_trace(net: DualAR, golden: dict[str,
     cache = net.new_cache(1, rows.shape[2])
     turns = rope_table(rows.shape[2], 32, 1e6, CPU)
     for index, layer in enumerate(net.stacks[0].layers):
-        after = layer(after, turns, cache.keys[index], cache.values[index], 0)
+        after = layer(after, turns, cache, index)
         close(after, golden[f"trace.layer{index}_out"], LOGITS)
     hidden = net.hidden(rows, net.new_cache(1, 4))
     close(hidden, golden["trace.all_hidden"], LOGITS)

@@ -12,15 +12,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fishtts.models.attention import attend
 from fishtts.models.dual_ar.config import DualARConfig, TransformerConfig
+from fishtts.models.paged import PagedKV
 
 Draw = Callable[[int, Tensor], Tensor]
 """``draw(codebook, logits [B, V]) -> int64 [B]``."""
+
+
+class Store(Protocol):
+    """Keys and values of the positions so far, of one batch."""
+
+    def turns(self, table: RotaryTable, length: int) -> Tensor: ...
+    def attend(self, at: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
+    def advance(self, length: int) -> None: ...
 
 
 class RMSNorm(nn.Module):
@@ -185,29 +196,17 @@ class Layer:
         self.head_norm = HeadNorm(attention, config) if config.attention_qk_norm else None
 
     def __call__(
-        self,
-        x: Tensor,
-        turns: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        start: int,
-        *,
-        only_last: bool = False,
+        self, x: Tensor, turns: Tensor, store: Store, at: int, *, only_last: bool = False
     ) -> Tensor:
-        """Run positions ``start`` .. of x [B, T, E], storing their keys and values [B, G, S, D].
+        """Run the layer ``at`` on x [B, T, E]; ``store`` keeps and gives keys and values.
 
         With ``only_last`` the earlier positions are stored, but not taken further: after the last
         layer nobody needs them.
         """
         q, k, v = self._project(self.attention_norm(x), turns)
-        length = x.shape[1]
-        end = start + length
-        keys.narrow(2, start, length).copy_(k)
-        values.narrow(2, start, length).copy_(v)
-        if only_last and length > 1:
+        if only_last and x.shape[1] > 1:
             q, x = q[:, :, -1:], x[:, -1:]
-        attended = self._attend(q, keys.narrow(2, 0, end), values.narrow(2, 0, end))
-        x = x + F.linear(attended, self.wo)
+        x = x + F.linear(store.attend(at, q, k, v), self.wo)
         n = self.ffn_norm(x)
         return x + F.linear(F.silu(F.linear(n, self.w1)).mul_(F.linear(n, self.w3)), self.w2)
 
@@ -221,26 +220,6 @@ class Layer:
             qk = self.head_norm(qk)
         q, k = rotate(qk, turns).split_with_sizes((n, g), 1)
         return q, k, v
-
-    def _attend(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """The last T positions to all before and to themselves. q [B, H, T, D] -> [B, T, H * D]."""
-        batch, n, length, size = q.shape
-        g = self.num_kv_heads
-        if length == 1:
-            # The heads that share a key head become its query positions: nothing is repeated.
-            grouped = q.reshape(batch, g, n // g, size)
-            out = F.scaled_dot_product_attention(grouped, keys, values)
-            return out.reshape(batch, 1, n * size)
-        end = keys.shape[2]
-        mask = None
-        if end > length:
-            at = torch.arange(end, device=q.device)
-            mask = at <= at[end - length :, None]
-        keys, values = (t.repeat_interleave(n // g, dim=1) for t in (keys, values))
-        out = F.scaled_dot_product_attention(
-            q, keys, values, attn_mask=mask, is_causal=mask is None
-        )
-        return out.transpose(1, 2).flatten(2)
 
 
 class KVCache:
@@ -260,6 +239,27 @@ class KVCache:
     def capacity(self) -> int:
         """Positions that fit without growing."""
         return self.keys[0].shape[2]
+
+    def turns(self, table: RotaryTable, length: int) -> Tensor:
+        """Rotations of the next ``length`` positions [T, D / 2]."""
+        return table.until(self.length + length).narrow(0, self.length, length)
+
+    def attend(self, at: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Store the next positions of a layer, and attend from the last of them.
+
+        Shapes: q [B, H, T' <= T, D], k and v [B, G, T, D] -> [B, T', H * D].
+        """
+        length = k.shape[2]
+        end = self.length + length
+        self.reserve(end)
+        keys, values = self.keys[at], self.values[at]
+        keys.narrow(2, self.length, length).copy_(k)
+        values.narrow(2, self.length, length).copy_(v)
+        return attend(q, keys.narrow(2, 0, end), values.narrow(2, 0, end))
+
+    def advance(self, length: int) -> None:
+        """Take the positions that every layer has stored as done."""
+        self.length += length
 
     def reserve(self, length: int) -> None:
         """Make room for ``length`` positions."""
@@ -287,6 +287,24 @@ class KVCache:
                 live.copy_(old.narrow(2, 0, self.length))
 
 
+class RotaryTable:
+    """Rotations of the positions from 0, made as far as they are needed."""
+
+    def __init__(self, config: TransformerConfig, device: torch.device) -> None:
+        self._config, self._device = config, device
+        self._turns = self._make(config.max_seq_len if config.max_seq_len <= 64 else 1024)
+
+    def _make(self, length: int) -> Tensor:
+        config = self._config
+        return rope_table(length, config.head_dim, config.rope_base, self._device)
+
+    def until(self, end: int) -> Tensor:
+        """Rotations of at least the positions below ``end`` [.., D / 2]."""
+        if end > self._turns.shape[0]:
+            self._turns = self._make(2 * end)
+        return self._turns
+
+
 class Stack:
     """A transformer ready to run: its blocks, its last norm, its rotations. Not for training."""
 
@@ -296,32 +314,29 @@ class Stack:
         self._config = config
         self.layers = [Layer(block, config) for block in _blocks(module.layers)]
         self.norm = Norm(module.norm.weight, config.norm_eps)
-        self._turns = self._make_turns(config.max_seq_len if config.max_seq_len <= 64 else 1024)
-
-    def _make_turns(self, length: int) -> Tensor:
-        config, device = self._config, self.layers[0].wqkv.device
-        return rope_table(length, config.head_dim, config.rope_base, device)
+        self.rotary = RotaryTable(config, self.layers[0].wqkv.device)
 
     def new_cache(self, batch: int, capacity: int) -> KVCache:
         """An empty cache for it."""
         return KVCache(self._config, batch, capacity, self.layers[0].wqkv)
 
-    def __call__(self, x: Tensor, cache: KVCache, *, only_last: bool = False) -> Tensor:
-        """Run x [B, T, E] at the positions after those in the cache; the last norm is not applied.
+    def new_pages(self, num_pages: int, page_size: int) -> PagedKV:
+        """Pages for many requests of their own lengths."""
+        config = self._config
+        shape = (num_pages, page_size, config.n_local_heads, config.head_dim)
+        return PagedKV(shape, config.n_layer, self.layers[0].wqkv.detach())
+
+    def __call__(self, x: Tensor, store: Store, *, only_last: bool = False) -> Tensor:
+        """Run x [B, T, E] at the positions that ``store`` says; the last norm is not applied.
 
         With ``only_last`` only the last position is worked out to the end: [B, 1, E].
         """
-        start, length = cache.length, x.shape[1]
-        end = start + length
-        cache.reserve(end)
-        if end > self._turns.shape[0]:
-            self._turns = self._make_turns(2 * end)
-        turns = self._turns.narrow(0, start, length)
+        length = x.shape[1]
+        turns = store.turns(self.rotary, length)
         last = len(self.layers) - 1
         for at, layer in enumerate(self.layers):
-            keys, values = cache.keys[at], cache.values[at]
-            x = layer(x, turns, keys, values, start, only_last=only_last and at == last)
-        cache.length = end
+            x = layer(x, turns, store, at, only_last=only_last and at == last)
+        store.advance(length)
         return x
 
 
@@ -373,6 +388,10 @@ class DualAR(nn.Module):
         """An empty cache of the transformer over time."""
         return self.stacks[0].new_cache(batch, capacity)
 
+    def new_pages(self, num_pages: int, page_size: int) -> PagedKV:
+        """Pages of the transformer over time, for many requests."""
+        return self.stacks[0].new_pages(num_pages, page_size)
+
     def embed(self, rows: Tensor) -> Tensor:
         """Input vectors. rows [B, 1 + C, T] -> [B, T, E].
 
@@ -390,12 +409,12 @@ class DualAR(nn.Module):
         scaled = (summed + base) / math.sqrt(config.num_codebooks + 1)
         return torch.where(audio[..., None], scaled, base)
 
-    def hidden(self, rows: Tensor, cache: KVCache) -> Tensor:
+    def hidden(self, rows: Tensor, cache: Store) -> Tensor:
         """Final-normed hidden states of every position. [B, 1 + C, T] -> [B, T, E]."""
         stack = self.stacks[0]
         return stack.norm(stack(self.embed(rows), cache))
 
-    def backbone(self, rows: Tensor, cache: KVCache) -> Tensor:
+    def backbone(self, rows: Tensor, cache: Store) -> Tensor:
         """Final-normed hidden state of the last position. [B, 1 + C, T] -> [B, E]."""
         stack = self.stacks[0]
         return stack.norm(stack(self.embed(rows), cache, only_last=True)[:, -1])

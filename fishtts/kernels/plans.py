@@ -1,0 +1,111 @@
+"""How a product is cut into programs: tiles, splits, stages, by its sizes and the GPU's.
+
+Owns pure functions of integers, so that a table can be tested without a GPU and a sweep can replace
+an entry. Knows no tensors; imports no torch.
+
+Words: a product is M tokens x N weight rows over K columns. The roles of the matrix unit's operands
+are swapped: a tile has ``block_n`` weight rows (64 is what a Hopper warpgroup takes) and ``block_m``
+tokens (as few as 16), so that few tokens waste nothing. A split takes part of the columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BLOCK_K = 128
+MAX_SPLITS = 16
+_RESERVED_BYTES = 2048
+"""Shared memory for barriers and scales beside the stages."""
+
+_START_BLOCKS = 3
+"""What starting a program costs, in column blocks: an estimate until a sweep has measured it."""
+_REDUCE_BLOCKS = 0.5
+"""What one further partial sum costs whoever arrives last, in column blocks: an estimate too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One way to run a product.
+
+    ``use_tma`` reads weights through tensor descriptors; ``use_pdl`` starts before the kernel
+    before it has ended and fetches ``prefetch_blocks`` column blocks of weights meanwhile.
+    """
+
+    block_n: int
+    block_m: int
+    splits: int
+    num_stages: int
+    num_warps: int = 4
+    use_tma: bool = True
+    use_pdl: bool = False
+    prefetch_blocks: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What a plan depends on: multiprocessors, shared memory of a program, whether it has TMA."""
+
+    num_processors: int
+    shared_bytes: int
+    has_tma: bool
+
+    @property
+    def processor_bytes(self) -> int:
+        """Shared memory of a multiprocessor, nearly: what one program may have, and 1 KB."""
+        return self.shared_bytes + 1024
+
+
+def plan_product(
+    num_tokens: int,
+    num_rows: int,
+    num_columns: int,
+    gpu: Gpu,
+    *,
+    token_bytes: int = 1,
+    deterministic: bool = False,
+) -> Plan:
+    """Choose tiles, splits and stages. ``token_bytes`` is the size of an activation.
+
+    With ``deterministic`` the answer ignores ``num_tokens``, so that a row's sums are made in the
+    same order whoever runs beside it.
+    """
+    tokens = 64 if deterministic else num_tokens
+    block_m = _token_tile(tokens)
+    block_n = 128 if tokens > 64 and num_rows >= 64 * gpu.num_processors else 64
+    stage_bytes = BLOCK_K * (block_n + block_m * token_bytes)
+    num_stages = min(6, (gpu.shared_bytes - _RESERVED_BYTES) // stage_bytes)
+    resident = max(1, min(4, gpu.processor_bytes // (num_stages * stage_bytes + _RESERVED_BYTES)))
+    num_tiles = -(-num_rows // block_n) * (1 if deterministic else -(-tokens // block_m))
+    splits = _splits(num_tiles, num_columns // BLOCK_K, gpu.num_processors * resident)
+    return Plan(
+        block_n,
+        block_m,
+        splits,
+        num_stages,
+        num_warps=8 if block_n * block_m > 64 * 128 else 4,
+        use_tma=gpu.has_tma,
+    )
+
+
+def _token_tile(num_tokens: int) -> int:
+    """Tokens in a tile: Triton's FP8 product on Hopper starts at 16."""
+    for tile in (16, 32):
+        if num_tokens <= tile:
+            return tile
+    return 64
+
+
+def _splits(num_tiles: int, num_blocks: int, slots: int) -> int:
+    """Parts of the columns, so that every slot of the GPU has work, for the least estimated time.
+
+    A product with more tiles than slots is not split, so that the counters of the tiles are few.
+    """
+    if num_tiles >= slots:
+        return 1
+
+    def time(splits: int) -> float:
+        waves = -(-num_tiles * splits // slots)
+        blocks = -(-num_blocks // splits)
+        return waves * (blocks + _START_BLOCKS) + (splits - 1) * _REDUCE_BLOCKS
+
+    return min(range(1, min(MAX_SPLITS, num_blocks) + 1), key=time)
