@@ -2,10 +2,11 @@
 
     python bench/clone.py [--model NAME] [--runs 3] [--json]
 
-The recordings are made here, of a built-in voice: 10 s and 60 s as WAV, 30 minutes as FLAC. Stages: ``listen`` (read, find speech), ``choose`` (the window), ``measure`` (read the window,
-compare speakers, measure, clean), ``encode`` (the codec), ``write`` (the voice file). ``command`` is
-the whole of ``fishtts clone`` in a fresh process, from the shell's Enter key. The median of several
-runs on one thread; the last line is always JSON (with ``--json`` it is the only one).
+The recordings are made here, of a built-in voice: 10 s and 60 s as WAV, 30 minutes as FLAC.
+Stages: ``listen`` (read, find speech), ``choose`` (the window), ``measure`` (read the window,
+compare speakers, measure, clean), ``encode`` (the codec), ``write`` (the voice file). ``command``
+is the whole of ``fishtts clone`` in a fresh process, from the shell's Enter key. The median of
+several runs on one thread; the last line is always JSON (with ``--json`` it is the only one).
 """
 
 from __future__ import annotations
