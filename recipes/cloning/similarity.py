@@ -174,7 +174,8 @@ def as_markdown(rows: list[Row], model: str) -> str:
         "| Speaker | Seconds | Clone | Codec | Self | Others | Built-in |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for is_human, title in ((True, "people"), (False, "synthetic, held out")):
+    counts = []
+    for is_human, title in ((True, "people"), (False, "synthetic speakers")):
         group = [row for row in rows if row.is_human == is_human]
         for row in group:
             cells = [_cell(getattr(row, name)) for name in names]
@@ -183,10 +184,11 @@ def as_markdown(rows: list[Row], model: str) -> str:
         lines.append(f"| **{title}, mean** | | {' | '.join(f'**{mean}**' for mean in means)} |")
         accepted = sum(row.clone >= LINE for row in group)
         nearer = sum(row.clone > row.builtin for row in group)
-        lines.append(
-            f"| {title}: clones at {LINE:.2f} or more: {accepted} of {len(group)}; nearer than the"
-            f" built-in voice: {nearer} of {len(group)} | | | | | | |"
+        counts.append(
+            f"{title.capitalize()}: {accepted} of {len(group)} clones at {LINE:.2f} or above;"
+            f" {nearer} nearer to the speaker than the built-in voice is."
         )
+    lines += ["", *counts]
     about = environment(1)
     lines += ["", ", ".join(f"{key} {value}" for key, value in about.items()) + "."]
     return "\n".join(lines)
