@@ -132,7 +132,8 @@ def measure(speakers: list[Speaker], tts: TTS, judge: Judge) -> list[Row]:
         return [embed(Audio(speech.samples, speech.sample_rate)) for speech in spoken]
 
     builtin = said(None)
-    clips = {speaker.name: prepare(speaker.recording).clips[0] for speaker in speakers}
+    max_s = tts.card.reference_s
+    clips = {speaker.name: prepare(speaker.recording, max_s=max_s).clips[0] for speaker in speakers}
     references = {name: embed(clip) for name, clip in clips.items()}
     rows = []
     for speaker in speakers:
