@@ -1,11 +1,12 @@
-"""How fast many lines are made together: frames a second, audio, occupancy, time to the first frame.
+"""How fast many lines are made together: frames a second, audio, occupancy, first frame.
 
     python bench/engine.py [--lines 1 4 16 64] [--seconds 20] [--json]     the built-in model, a CPU
     python bench/engine.py --gpu [--lines 1 16 64]                         S2 Pro's size, a GPU
 
-On a CPU whole lines are spoken: text to samples, checks and codec included. With ``--gpu`` the engine
-alone is run, with random weights of S2 Pro's size in bf16 and prompts of 512 positions, and a
-profile of one step follows. Prints the machine and the versions; the last line is always JSON.
+On a CPU whole lines are spoken: text to samples, checks and codec included. With ``--gpu`` the
+engine alone is run, with random weights of S2 Pro's size in bf16 and prompts of 512 positions;
+``--profile`` adds where the time of a step goes. Prints the machine and the versions; the last line
+is always JSON.
 """
 
 from __future__ import annotations

@@ -25,25 +25,25 @@ from fishtts.config import (
     EngineConfig,
     SpeechConfig,
 )
-from fishtts.errors import FishTTSError, LimitError, OutputError, StoppedError, UsageError
+from fishtts.errors import FishTTSError, OutputError, StoppedError, UsageError
 from fishtts.jobs import speeds
+from fishtts.jobs.dry_run import print_plan
 from fishtts.jobs.folder import Permissions, open_folder
 from fishtts.jobs.join import is_ours
 from fishtts.jobs.plan import Job, Planner, Settings, model_identity, select
-from fishtts.jobs.progress import Manner, Progress, readable_time
+from fishtts.jobs.progress import Manner, Progress
 from fishtts.jobs.run import Speak
 from fishtts.jobs.shard import parse_shard
 from fishtts.jobs.stopping import Stopped, Stopping
 from fishtts.jobs.verify import Verifier
 from fishtts.jobs.voices import VoiceLoader
-from fishtts.jobs.work import Wishes, Work
-from fishtts.printing import print_json, print_line
+from fishtts.jobs.work import FAILED, Wishes, Work
 from fishtts.say import known_voices, locate
 from fishtts.text.dialogue import find_speakers, read_cast
 from fishtts.text.names import file_names
 from fishtts.text.script import Script, read_script
 from fishtts.text.split import Limits
-from fishtts.types import Card, Voice
+from fishtts.types import Voice
 
 if TYPE_CHECKING:
     from fishtts.codec import Codec
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 _LINE_FORMATS = ("wav", "flac", "mp3", "ogg", "opus")
 _MAX_NOTES = 20
 _NICENESS = 15
+_GENTLE_BATCH = 8
+"""Sentences that are spoken together while others want the machine: it costs little memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +154,11 @@ def _batch(
     for remark in script.notes[:_MAX_NOTES]:
         progress.note(remark)
     planner, jobs = _plan(request, place, script)
-    if request.dry_run:
-        _print_plan(request, script, jobs, planner.card)
-        return
     wishes = _wishes(request, place, script)
+    if request.dry_run:
+        chosen = [job for job in jobs if wishes.include(job)]
+        print_plan(chosen, script, planner, device=request.engine.device, as_json=request.as_json)
+        return
     _check_files(wishes, place.folder)
     if request.yield_to_others and hasattr(os, "nice"):
         os.nice(_NICENESS)
@@ -265,6 +268,7 @@ def _wishes(request: Request, place: _Place, script: Script) -> Wishes:
         subtitles=_subtitles(request),
         pause_s=pause_s,
         max_wer=request.max_wer if request.verify else None,
+        is_rest=Path(request.script).resolve() == (place.folder / FAILED).resolve(),
     )
 
 
@@ -296,6 +300,7 @@ def _run(work: Work, tools: _Tools) -> None:
     try:
         work.look()
         work.make(tools)
+        tools.remember_speed()
         work.join()
     except KeyboardInterrupt:
         work.save()
@@ -306,7 +311,7 @@ def _run(work: Work, tools: _Tools) -> None:
         work.save()
         work.stopped()
         raise StoppedError(f"Stopped on request. {work.kept()}") from None
-    except FishTTSError:
+    except (FishTTSError, BrokenPipeError):
         tools.progress.end()
         with suppress(FishTTSError):
             work.save()
@@ -344,6 +349,11 @@ class _Tools:
         self.progress.watch(lambda: tts.metrics.rows_a_step / tts.max_batch)
         return tts.lines, voices
 
+    def remember_speed(self) -> None:
+        """Keep how fast it was, for the next dry run."""
+        speed = self.progress.speed()
+        speeds.remember(self._planner.card.name, self._request.engine.device, speed)
+
     def verifier(self) -> Verifier | None:
         """Load the recogniser, if somebody is to listen."""
         request = self._request
@@ -366,86 +376,9 @@ def _load(request: Request) -> TTS:
         str(source.folder) if source.kind == "folder" else request.model,
         device=request.engine.device,
         dtype=request.engine.dtype,
-        max_batch=request.engine.max_batch,
+        max_batch=request.engine.max_batch or (_GENTLE_BATCH if request.yield_to_others else 0),
         deterministic=request.engine.deterministic,
         offline=True,
     )
     tts.speaking  # noqa: B018 (it is loaded when it is first asked for)
     return tts
-
-
-def _print_plan(request: Request, script: Script, jobs: Sequence[Job], card: Card) -> None:
-    """Print what would be made."""
-    estimated_s = sum(job.expected_s for job in jobs)
-    rate = speeds.recall(card.name, request.engine.device)
-    work_s = estimated_s / rate if rate else None
-    if request.as_json:
-        print_json(
-            {
-                "model": card.name,
-                "seed": request.speech.seed,
-                "format": script.format,
-                "estimated_seconds": round(estimated_s, 2),
-                "estimated_work_seconds": None if work_s is None else round(work_s, 1),
-                "items": [_item(job) for job in jobs],
-                "chunks": [chunk for job in jobs for chunk in _chunks(job)],
-            }
-        )
-    else:
-        for job in jobs:
-            if job.plan is None:
-                print_line(f"{job.name}  (skipped: {job.reason})")
-            for chunk in _chunks(job):
-                print_line(f"{job.name}  {chunk['model_text'] or '(nothing to say)'}")
-        time = (
-            f", about {readable_time(work_s)} of work at the speed of the last run here"
-            if work_s is not None
-            else "; how long that takes here is known after a first run"
-        )
-        num_spoken = sum(job.plan is not None for job in jobs)
-        print_line(
-            f"{num_spoken} of {len(jobs)} lines to speak,"
-            f" about {readable_time(estimated_s)} of audio{time}"
-        )
-    _raise_losses(jobs)
-
-
-def _item(job: Job) -> dict[str, object]:
-    return {
-        "id": job.line.id,
-        "line": job.line.number,
-        "text": job.line.text,
-        "model_text": job.model_text,
-        "voice": job.voice.name,
-        "seed": job.config.seed,
-        "take": job.take,
-        "file": job.file,
-        "heading": job.line.heading,
-        "estimated_seconds": round(job.expected_s, 2),
-        "skipped": job.reason,
-        "shortfalls": list(job.plan.shortfalls) if job.plan else [],
-    }
-
-
-def _chunks(job: Job) -> list[dict[str, object]]:
-    return [
-        {
-            "id": job.line.id,
-            "text": planned.unit.text,
-            "model_text": planned.unit.model_text,
-            "voice": planned.voice or job.voice.name,
-            "seed": planned.seed,
-            "pause_s": planned.unit.pause_s,
-            "estimated_seconds": round(planned.expected_s / job.config.speed, 2),
-            "warnings": list(planned.unit.warnings),
-        }
-        for planned in (job.plan.units if job.plan else ())
-    ]
-
-
-def _raise_losses(jobs: Sequence[Job]) -> None:
-    """Let the exit code of a dry run say where words would be missing."""
-    lost = [job for job in jobs if job.loses_words or (job.plan and job.plan.shortfalls)]
-    if lost:
-        first = lost[0].reason or (lost[0].plan.shortfalls[0] if lost[0].plan else "")
-        raise LimitError(f"{len(lost)} of {len(jobs)} lines lose words; {lost[0].name}: {first}")

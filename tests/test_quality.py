@@ -42,3 +42,20 @@ def test_a_recogniser_understands_what_is_said(judges_folder: Path) -> None:
         heard = recogniser.transcribe(judges_audio(speech.samples, speech.sample_rate))
         errors.append(compare(text, heard))
     assert word_error_rate(errors) <= MAX_WER
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("default")
+def test_a_batch_is_verified_by_a_recogniser(
+    judges_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.fakes import run_fishtts
+    from tests.jobs.stand_ins import records
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    script, out = tmp_path / "s.txt", tmp_path / "out"
+    script.write_text("The tide came in before anyone noticed.\nShe paid $12.50 on March 3rd.\n")
+    flags = ("--verify", "--asr-model", judges_folder / "whisper-base", "--offline", "-q")
+    result = run_fishtts("batch", script, "-o", out, *flags)
+    assert result.returncode == 0, result.stderr.decode()
+    assert all(record["wer"] <= 0.2 for record in records(out))

@@ -8,6 +8,7 @@ Shapes: S slots (the last one is nobody's), B requests of a step, C codebooks, V
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -85,11 +86,12 @@ class Draws:
         if len(late):
             self.windows[slot, -len(late) :] = late.to(self.windows.device)
 
-    def frame(self, slots: Tensor, numbers: Tensor, places: list[int]) -> FrameDraw:
-        """Begin the frames ``numbers`` [B] of the slots [B].
+    def width(self, slots: Sequence[int]) -> int:
+        """The largest top-k of some slots."""
+        return max(self._widths[slot] for slot in slots)
 
-        ``places`` are the slots once more, for what must not wait for the device.
-        """
+    def frame(self, slots: Tensor, numbers: Tensor, width: int) -> FrameDraw:
+        """Begin the frames ``numbers`` [B] of the slots [B], whose top-k are at most ``width``."""
         keys = draw_keys(self._seeds[slots], numbers, self._draws)
         return FrameDraw(
             noise=self._noise,
@@ -98,7 +100,7 @@ class Draws:
             temperature=self._temperature[slots],
             top_p=self._top_p[slots],
             top_k=self._top_k[slots],
-            width=max(self._widths[place] for place in places),
+            width=width,
             window=self.windows[slots],
         )
 

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fishtts.config import EngineConfig
 from fishtts.engine.draws import CountedNoise, Draws, Noise
+from fishtts.engine.graphs import Steps, captured_steps
 from fishtts.engine.request import Batch, Capacity, Chunk, Request, StepResult
 from fishtts.errors import DeviceError
 from fishtts.models import LoadedModel
@@ -38,7 +42,12 @@ _MEMORY_SHARE_ELSEWHERE = 0.8
 
 
 class Runner:
-    """Runs a model for the requests of a scheduler."""
+    """Runs a model for the requests of a scheduler.
+
+    On a CPU, and in deterministic mode, each row attends by itself. Elsewhere a step is one program
+    over tensors of fixed shapes, filled up with rows that are nobody's: ``steps`` runs it, on a
+    CUDA device as a graph that was captured once.
+    """
 
     def __init__(
         self,
@@ -47,38 +56,44 @@ class Runner:
         *,
         num_pages: int = 0,
         noise: Noise | None = None,
+        steps: Steps | None = None,
     ) -> None:
         self._model, self._net = model, model.net
         self._deterministic = config.deterministic
-        kind = model.device.type
-        # One by one each row reads its own pages only, which on a CPU is the faster way anyway.
-        self._apart = config.deterministic or kind == "cpu"
-        max_batch = config.max_batch or _BATCH.get(kind, _BATCH_ELSEWHERE)
+        device = model.device
+        max_batch = config.max_batch or _BATCH.get(device.type, _BATCH_ELSEWHERE)
         num_pages = num_pages or _num_pages(model, max_batch)
         # One page and one slot more than the scheduler knows of: for rows that only fill a group.
         self._pool = model.net.new_pages(num_pages + 1, PAGE_SIZE)
         self._scratch_page, self._scratch_slot = num_pages, max_batch
         self.capacity = Capacity(num_pages, PAGE_SIZE, max_batch, model.config.max_positions)
-        device = model.device
-        noise = noise or CountedNoise()
-        self._draws = Draws(max_batch + 1, model.config, device, noise)
+        self._draws = Draws(max_batch + 1, model.config, device, noise or CountedNoise())
         size = (max_batch + 1, 1 + model.config.num_codebooks)
         self._rows = torch.zeros(size, dtype=torch.int64, device=device)
+        # One by one each row reads its own pages only, which on a CPU is the faster way anyway.
+        if steps is None and device.type != "cpu" and not config.deterministic:
+            steps = captured_steps(device)
+        self._steps = steps
 
     @torch.inference_mode()
     def execute(self, batch: Batch) -> list[StepResult]:
         """Work out a batch; see ``Executor``."""
         hidden = [state for chunk in batch.chunks for state in self._prefill(chunk)]
-        if batch.decode:
-            hidden.append(self._decode(batch.decode))
-        drawn = batch.drawn
-        if not drawn:
+        newcomers = [chunk.request for chunk in batch.chunks if chunk.is_last]
+        for request in batch.decode:
+            if request.num_preempted:
+                self._restore(request)
+        if self._steps is not None:
+            made = self._step_together(self._steps, hidden, newcomers, batch.decode)
+        else:
+            made = self._step_apart(hidden, newcomers, batch.decode)
+        if not made:
             return []
-        rows = self._draw(torch.cat(hidden), drawn).cpu().numpy()
+        rows = torch.cat(made).cpu().numpy()
         end = self._model.config.end_id
         return [
             StepResult(request, None if row[0] == end else row)
-            for request, row in zip(drawn, rows, strict=True)
+            for request, row in zip(batch.drawn, rows, strict=True)
         ]
 
     def _prefill(self, chunk: Chunk) -> list[Tensor]:
@@ -92,24 +107,6 @@ class Runner:
         self._draws.join(request.slot, request)
         return [hidden]
 
-    def _decode(self, requests: Sequence[Request]) -> Tensor:
-        """Work out one position each; answers hidden states [B, E]."""
-        for request in requests:
-            if request.num_preempted:
-                self._restore(request)
-        if not self._deterministic:
-            return self._positions(requests)
-        return torch.cat([self._positions(g, _ROWS) for g in _groups(requests, _ROWS)])
-
-    def _positions(self, requests: Sequence[Request], width: int = 0) -> Tensor:
-        spare = max(0, width - len(requests))
-        slots = [request.slot for request in requests] + [self._scratch_slot] * spare
-        tables = [request.pages for request in requests] + [[self._scratch_page]] * spare
-        places = [request.num_computed - 1 for request in requests] + [0] * spare
-        rows = self._rows[torch.tensor(slots, device=self._model.device)]
-        store = self._pool.rows(tables, places, apart=self._apart)
-        return self._net.backbone(rows[:, :, None], store)[: len(requests)]
-
     def _restore(self, request: Request) -> None:
         """Feed a request that had given way with what it has drawn, and not with what it draws now:
         in another crowd that may differ, in the last bit of a sum."""
@@ -117,30 +114,129 @@ class Runner:
         self._rows[request.slot] = known[-1].to(self._rows.device)
         self._draws.restore(request.slot, known)
 
-    def _draw(self, hidden: Tensor, requests: Sequence[Request]) -> Tensor:
-        """Make the frames of hidden states [B, E]; answers rows int64 [B, 1 + C]."""
-        if not self._deterministic:
-            return self._frames(hidden, requests)
-        groups = zip(hidden.split(_ROWS), _groups(requests, _ROWS), strict=True)
-        return torch.cat([self._frames(part, group, _ROWS) for part, group in groups])
+    def _step_apart(
+        self, hidden: list[Tensor], newcomers: list[Request], decode: Sequence[Request]
+    ) -> list[Tensor]:
+        """Work out all rows, each reading its own pages; in deterministic mode in groups of one
+        size. Answers rows int64 [B, 1 + C]."""
+        drawn = [*newcomers, *decode]
+        size = _ROWS if self._deterministic else max(1, len(drawn))
+        states = list(hidden)
+        for group in _groups(decode, size):
+            filled = self._filled(group, size if self._deterministic else len(group))
+            store = self._pool.apart(filled.tables, filled.positions)
+            rows = self._rows[filled.slots]
+            states.append(self._net.backbone(rows[:, :, None], store)[: len(group)])
+        made = []
+        for group, state in zip(
+            _groups(drawn, size), torch.cat(states).split(size) if states else (), strict=True
+        ):
+            filled = self._filled(group, size if self._deterministic else len(group))
+            state = F.pad(state, (0, 0, 0, len(filled.places) - len(group)))
+            width = self._draws.width(filled.places)
+            rows = self._frames(state, filled.slots, filled.numbers, width)
+            made.append(rows[: len(group)])
+        return made
 
-    def _frames(self, hidden: Tensor, requests: Sequence[Request], width: int = 0) -> Tensor:
-        config, device, num = self._model.config, self._model.device, len(requests)
-        spare = max(0, width - num)
-        hidden = torch.nn.functional.pad(hidden, (0, 0, 0, spare))
-        places = [request.slot for request in requests] + [self._scratch_slot] * spare
-        slots = torch.tensor(places, device=device)
-        numbers = torch.tensor([r.next_frame - 1 for r in requests] + [0] * spare, device=device)
-        draw = self._draws.frame(slots, numbers, places)
+    def _step_together(
+        self,
+        steps: Steps,
+        hidden: list[Tensor],
+        newcomers: list[Request],
+        decode: Sequence[Request],
+    ) -> list[Tensor]:
+        """Work out the newcomers' first frames, then all others in one go, as programs of fixed
+        shapes. Answers rows int64 [B, 1 + C]."""
+        made = []
+        if newcomers:
+            size = _bucket(len(newcomers))
+            filled, nobody = self._filled(newcomers, size), self._filled([], size)
+            width = _bucket(self._draws.width(filled.places))
+            state = F.pad(torch.cat(hidden), (0, 0, 0, size - len(newcomers)))
+            rows = steps.run(
+                ("frames", width),
+                partial(self._frames, width=width),
+                (state, filled.slots, filled.numbers),
+                (state, nobody.slots, nobody.numbers),
+            )
+            made.append(rows[: len(newcomers)])
+        if decode:
+            size, pages = _bucket(len(decode)), _bucket(max(len(r.pages) for r in decode))
+            filled, nobody = self._filled(decode, size), self._filled([], size)
+            width = _bucket(self._draws.width(filled.places))
+            rows = steps.run(
+                ("decode", width),
+                partial(self._decode, width=width),
+                self._tensors(filled, pages),
+                self._tensors(nobody, pages),
+            )
+            made.append(rows[: len(decode)])
+        return made
+
+    def _tensors(self, filled: _Filled, pages: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What ``_decode`` takes, the tables ``pages`` wide."""
+        tables = [[*own, *[self._scratch_page] * (pages - len(own))] for own in filled.tables]
+        device = self._model.device
+        return (
+            torch.tensor(tables, device=device),
+            torch.tensor(filled.positions, device=device),
+            filled.slots,
+            filled.numbers,
+        )
+
+    def _decode(
+        self, tables: Tensor, positions: Tensor, slots: Tensor, numbers: Tensor, width: int
+    ) -> Tensor:
+        """A whole frame on the device: position, draws, next input. -> rows int64 [B, 1 + C]."""
+        store = self._pool.together(tables, positions, self.capacity.max_positions)
+        hidden = self._net.backbone(self._rows[slots][:, :, None], store)
+        return self._frames(hidden, slots, numbers, width)
+
+    def _frames(self, hidden: Tensor, slots: Tensor, numbers: Tensor, width: int) -> Tensor:
+        """Make the frames ``numbers`` [B] of hidden states [B, E] -> rows int64 [B, 1 + C]."""
+        config = self._model.config
+        draw = self._draws.frame(slots, numbers, width)
         chosen = draw.semantic(self._net.slow_logits(hidden))
         # The end has no code. Its frame is made all the same: looking first would make a GPU wait.
         last = config.codebook_size - 1
         codes = self._net.frame(hidden, chosen.clamp(max=last), draw.code)
         token = torch.where(chosen > last, config.end_id, chosen + config.semantic_begin)
-        rows = torch.cat((token[:, None], codes), dim=1)[:num]
-        self._rows[slots[:num]] = rows
-        self._draws.keep(slots[:num], numbers[:num], rows)
+        rows = torch.cat((token[:, None], codes), dim=1)
+        # Rows that fill a group share one slot: whichever of them is kept there, nobody reads it.
+        self._rows[slots] = rows
+        self._draws.keep(slots, numbers, rows)
         return rows
+
+    def _filled(self, requests: Sequence[Request], size: int) -> _Filled:
+        """Line up requests for a pass over ``size`` rows."""
+        spare = size - len(requests)
+        places = [request.slot for request in requests] + [self._scratch_slot] * spare
+        numbers = [request.next_frame - 1 for request in requests] + [0] * spare
+        device = self._model.device
+        return _Filled(
+            places=places,
+            tables=[request.pages for request in requests] + [[self._scratch_page]] * spare,
+            positions=[request.num_computed - 1 for request in requests] + [0] * spare,
+            slots=torch.tensor(places, device=device),
+            numbers=torch.tensor(numbers, device=device),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """The rows of a pass: their slots, pages, positions and frames' numbers."""
+
+    places: list[int]
+    tables: list[list[int]]
+    positions: list[int]
+    slots: Tensor
+    numbers: Tensor
+
+
+def _bucket(number: int) -> int:
+    """Round up to one of few sizes, at most half as much again: a program is captured for each."""
+    power = 1 << (number - 1).bit_length()
+    return power * 3 // 4 if power >= 4 and number <= power * 3 // 4 else power
 
 
 def _groups(requests: Sequence[Request], size: int) -> list[Sequence[Request]]:

@@ -107,30 +107,31 @@ class RunFolder(Ledger):
         self._rename(work, record.file)
         return record
 
-    def append(self, record: Record) -> None:
-        """Add a record."""
-        self._writer.append(record)
-        self._remember(record)
+    def append(self, *records: Record) -> None:
+        """Add records; they are on the disk when this returns."""
+        self._writer.append(*records)
+        for record in records:
+            self._remember(record)
 
     def adopt(self, found: Sequence[tuple[Job, Record, Path]]) -> dict[str, Record]:
         """Bring finished files to the names that their jobs have now; answers the records by key.
 
         Each file lies in the folder that is named with it. All go through names of their own, as
-        a line that moved up may hold the name of the next.
+        a line that moved up may hold the name of the next. Names are recorded before they are
+        given, so that whatever a sudden end leaves behind is found again.
         """
         _make(self.path / _MOVING)
-        moved = {}
-        for job, record, folder in found:
-            passing = f"{_MOVING}/{job.key}{Path(record.file).suffix}"
-            self.append(replace(record, file=passing))
-            self._rename(folder / record.file, passing)
+        passing = [f"{_MOVING}/{job.key}{Path(record.file).suffix}" for job, record, _ in found]
+        moved = [described(replace(record, file=job.file), job) for job, record, _ in found]
+        steps = list(zip(found, passing, moved, strict=True))
+        self.append(*(replace(record, file=name) for (_, record, _), name, _ in steps))
+        for (_, record, folder), name, _ in steps:
+            self._rename(folder / record.file, name)
             self._hashes.pop(record.file, None)
-        for job, record, _ in found:
-            source = self.path / _MOVING / f"{job.key}{Path(record.file).suffix}"
-            moved[job.key] = described(replace(record, file=job.file), job)
-            self.append(moved[job.key])
-            self._rename(source, job.file)
-        return moved
+        self.append(*moved)
+        for _, name, record in steps:
+            self._rename(self.path / name, record.file)
+        return {record.key: record for record in moved}
 
     def put_in_order(self, records: Iterable[Record]) -> None:
         """Rewrite the manifest: these records in this order, and those of other lines.

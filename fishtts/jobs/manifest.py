@@ -153,13 +153,14 @@ class ManifestWriter:
         except OSError as error:
             raise disk_error(error, path) from None
 
-    def append(self, record: Record) -> None:
-        """Write one record.
+    def append(self, *records: Record) -> None:
+        """Write records.
 
         Raises: ``DeviceError`` where the disk is full.
         """
+        text = "".join(f"{record.to_json()}\n" for record in records)
         try:
-            self._write(f"{record.to_json()}\n".encode("utf-8", "replace"))
+            self._write(text.encode("utf-8", "replace"))
         except OSError as error:
             raise disk_error(error, self._path) from None
 

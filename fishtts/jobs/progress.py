@@ -141,7 +141,11 @@ class Progress:
         self._told = now
         speed = self.speed()
         if self.manner.as_json:
-            self.event("progress", **asdict(speed), audio_s_per_s=round(speed.rate, 3))
+            facts = {"audio_s_per_s": speed.rate, **asdict(speed)}
+            self.event(
+                "progress",
+                **{key: None if fact is None else round(fact, 3) for key, fact in facts.items()},
+            )
         elif self._shows:
             left = f", {readable_time(speed.eta_s)} left" if speed.eta_s is not None else ""
             self.note(f"{speed.num_done} of {speed.num_lines} lines, {_facts(speed)}{left}")

@@ -59,6 +59,13 @@ class Wishes:
     subtitles: tuple[Path, ...]
     pause_s: float
     max_wer: float | None = None
+    is_rest: bool = False
+    """Tells that the script is what failed of a whole that is not at hand."""
+
+    def include(self, job: Job) -> bool:
+        """Tell whether a job is to be worked on."""
+        is_dealt = self.shard is None or self.shard.holds(job.line.id)
+        return is_dealt and (self.chosen is None or job.line.id in self.chosen)
 
 
 class Tools(Protocol):
@@ -156,6 +163,9 @@ class Work:
         wishes = self._wishes
         if wishes.shard is not None or not (wishes.joined or wishes.subtitles) or not made:
             return
+        if wishes.is_rest:
+            self._progress.note("Run the whole script again to join them with the others.")
+            return
         missing = self._missing()
         if missing and not wishes.may_be_incomplete:
             self._progress.note(
@@ -248,7 +258,7 @@ class Work:
             else:
                 moves.append((job, record, place.path))
             return
-        if self._wishes.chosen is None or job.line.id in self._wishes.chosen:
+        if self._wishes.include(job):
             self._to_make.append(job)
 
     def _is_worth_a_try(self, record: Record) -> bool:

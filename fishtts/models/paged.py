@@ -43,15 +43,20 @@ class PagedKV:
         """See one request, whose next positions begin at ``start``."""
         return PagedChunk(self, pages, start)
 
-    def rows(
-        self, tables: Sequence[Sequence[int]], positions: Sequence[int], *, apart: bool
-    ) -> PagedRows:
+    def apart(self, tables: Sequence[Sequence[int]], positions: Sequence[int]) -> RowsApart:
         """See many requests at one position each; ``tables`` are their pages.
 
-        ``apart`` works each out by itself: what comes out of a row then does not depend, to the
-        last bit, on the lengths of the others.
+        Each is worked out by itself: what comes out of a row then does not depend, to the last bit,
+        on the lengths of the others.
         """
-        return PagedRows(self, tables, positions, apart)
+        return RowsApart(self, tables, positions)
+
+    def together(self, tables: Tensor, positions: Tensor, max_positions: int) -> RowsTogether:
+        """See many requests at one position each, all at once, and nothing read back.
+
+        Shapes: tables int64 [B, W] (whatever fills a row must be a page too), positions int64 [B].
+        """
+        return RowsTogether(self, tables, positions, max_positions)
 
     def places(self, pages: Tensor, positions: Tensor) -> Tensor:
         """Number the places of positions in a pool, given the page that holds each."""
@@ -110,31 +115,23 @@ class PagedChunk:
         """Nothing to keep: whoever asked for the pass counts."""
 
 
-class PagedRows:
-    """One position each of many requests."""
+class RowsApart:
+    """One position each of many requests, one after the other."""
 
     def __init__(
-        self,
-        pool: PagedKV,
-        tables: Sequence[Sequence[int]],
-        positions: Sequence[int],
-        apart: bool,
+        self, pool: PagedKV, tables: Sequence[Sequence[int]], positions: Sequence[int]
     ) -> None:
-        size, device = pool.page_size, pool.device
-        self._pool, self._apart = pool, apart
+        device = pool.device
+        self._pool = pool
         self._lengths = [position + 1 for position in positions]
-        own = [
-            table[: -(-length // size)] for table, length in zip(tables, self._lengths, strict=True)
+        counts = [-(-length // pool.page_size) for length in self._lengths]
+        self._own = [
+            torch.tensor(table[:count], device=device)
+            for table, count in zip(tables, counts, strict=True)
         ]
-        last = torch.tensor([pages[-1] for pages in own], device=device)
         self._positions = torch.tensor(positions, device=device)
+        last = torch.stack([pages[-1] for pages in self._own])
         self._places = pool.places(last, self._positions)
-        if apart:
-            self._own = [torch.tensor(pages, device=device) for pages in own]
-        else:
-            widest = max(map(len, own))
-            padded = [[*pages, *[pages[-1]] * (widest - len(pages))] for pages in own]
-            self._table = torch.tensor(padded, device=device)
 
     def turns(self, table: Rotations, length: int) -> Tensor:
         """Rotations [B, 1, 1, D / 2], each row's own."""
@@ -145,21 +142,46 @@ class PagedRows:
         """Store k and v [B, G, 1, D] of a layer; attend from q [B, H, 1, D]."""
         pool = self._pool
         pool.write(at, self._places, k[:, :, 0], v[:, :, 0])
-        if not self._apart:
-            return self._attend_together(at, q)
         rows = []
         for row, (pages, length) in enumerate(zip(self._own, self._lengths, strict=True)):
             keys, values = pool.read(at, pages)
             rows.append(attend(q[row, None], keys[:, :, :length], values[:, :, :length]))
         return torch.cat(rows)
 
-    def _attend_together(self, at: int, q: Tensor) -> Tensor:
+    def advance(self, length: int) -> None:
+        """Nothing to keep: whoever asked for the pass counts."""
+
+
+class RowsTogether:
+    """One position each of many requests, in tensors of fixed shapes: fit for a CUDA graph."""
+
+    def __init__(
+        self, pool: PagedKV, tables: Tensor, positions: Tensor, max_positions: int
+    ) -> None:
+        self._pool, self._tables, self._positions = pool, tables, positions
+        self._max_positions = max_positions
+        page = tables.gather(1, (positions // pool.page_size)[:, None])[:, 0]
+        self._places = pool.places(page, positions)
+
+    def turns(self, table: Rotations, length: int) -> Tensor:
+        """Rotations [B, 1, 1, D / 2], each row's own."""
+        assert length == 1, "one position a row"
+        turns = table.until(self._max_positions)
+        return turns.index_select(0, self._positions)[:, None, None]
+
+    def attend(self, at: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Store k and v [B, G, 1, D] of a layer; attend from q [B, H, 1, D]."""
         pool, batch = self._pool, q.shape[0]
+        pool.write(at, self._places, k[:, :, 0], v[:, :, 0])
         keys, values = (
-            stack[at].index_select(0, self._table.flatten()).unflatten(0, (batch, -1)).flatten(1, 2)
+            stack[at]
+            .index_select(0, self._tables.flatten())
+            .unflatten(0, (batch, -1))
+            .flatten(1, 2)
             for stack in (pool.keys, pool.values)
         )
-        return attend_masked(q, keys.transpose(1, 2), values.transpose(1, 2), self._positions + 1)
+        lengths = self._positions + 1
+        return attend_masked(q, keys.transpose(1, 2), values.transpose(1, 2), lengths)
 
     def advance(self, length: int) -> None:
         """Nothing to keep: whoever asked for the pass counts."""

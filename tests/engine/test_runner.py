@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,9 @@ import torch
 from torch import Tensor
 
 from fishtts.config import EngineConfig
-from fishtts.engine import runner as runner_module
 from fishtts.engine.draws import CountedNoise, Noise
 from fishtts.engine.engine import Engine
+from fishtts.engine.graphs import CapturedSteps, EagerSteps, Inputs, Program, Steps
 from fishtts.engine.request import FrameMade
 from fishtts.engine.runner import Runner
 from fishtts.errors import FishTTSError
@@ -213,12 +214,31 @@ def test_arriving_late_changes_nothing(exact: Exact) -> None:
     assert same([made[n] for n in ids], alone[6:] + alone[:6])
 
 
-def test_together_attends_like_apart(exact: Exact, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way of a GPU, where rows of all lengths are read at once."""
+def test_programs_of_fixed_shapes_give_the_same(exact: Exact) -> None:
+    """The way of a GPU: rows of all lengths at once, filled up with rows that are nobody's."""
     model, asked, alone = exact
-    runner = Runner(model, EngineConfig())
-    monkeypatch.setattr(runner, "_apart", False)
+    steps = CountingSteps()
+    runner = Runner(model, EngineConfig(), steps=steps)
     assert same(run_all(Engine(runner, checked=True), asked), alone)
+    assert steps.num_runs > 3 * len(steps.shapes), "few programs serve many steps"
+    runner = Runner(model, EngineConfig(), steps=CountingSteps(), num_pages=FEW_PAGES)
+    assert same(run_all(Engine(runner, checked=True), asked), alone)
+
+
+class CountingSteps:
+    """Runs each program first as a capture would warm it up, with inputs that are nobody's."""
+
+    def __init__(self) -> None:
+        self.shapes: set[object] = set()
+        self.num_runs = 0
+
+    def run(self, key: Hashable, program: Program, inputs: Inputs, idle: Inputs) -> Tensor:
+        for given, nobody in zip(inputs, idle, strict=True):
+            assert (given.shape, given.dtype) == (nobody.shape, nobody.dtype)
+        program(*idle)
+        self.shapes.add((key, *(each.shape for each in inputs)))
+        self.num_runs += 1
+        return program(*inputs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -227,16 +247,17 @@ def test_deterministic_is_the_same_to_the_last_bit(
 ) -> None:
     """Alone, in a crowd in another order, in a small batch, and after giving way."""
     model, states = talkative(dtype), {}
-    whole = Runner._draw
+    whole = Runner._frames
 
-    def noted(self: Runner, hidden: Tensor, requests: list) -> Tensor:
-        for request, state in zip(requests, hidden, strict=True):
-            key = (request.params.seed, request.next_frame)
-            twin = states.setdefault(key, state)
-            assert torch.equal(twin, state), f"the hidden state of {key} differs"
-        return whole(self, hidden, requests)
+    def noted(self: Runner, hidden: Tensor, slots: Tensor, numbers: Tensor, width: int) -> Tensor:
+        for slot, number, state in zip(slots.tolist(), numbers.tolist(), hidden, strict=True):
+            if slot != self._scratch_slot:
+                key = (int(self._draws._seeds[slot]), number)
+                twin = states.setdefault(key, state)
+                assert torch.equal(twin, state), f"the hidden state of {key} differs"
+        return whole(self, hidden, slots, numbers, width)
 
-    monkeypatch.setattr(runner_module.Runner, "_draw", noted)
+    monkeypatch.setattr(Runner, "_frames", noted)
     asked, config = crowd(model), EngineConfig(deterministic=True)
     alone = [made_alone(each, model, config) for each in asked]
     assert same(run_all(engine_of(model, config), asked[::-1])[::-1], alone)
@@ -286,10 +307,14 @@ def test_deterministic_on_a_gpu(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.gpu
-def test_a_gpu_makes_the_frames_of_a_cpu(exact: Exact) -> None:
+@pytest.mark.parametrize("steps", [EagerSteps, lambda: CapturedSteps(torch.device("cuda"))])
+def test_a_gpu_makes_the_frames_of_a_cpu(exact: Exact, steps: Callable[[], Steps]) -> None:
+    """Graphs too: replayed with other inputs, they give what the program gives."""
     _, asked, alone = exact
-    model = talkative(torch.float64, "cuda")
-    assert same(run_all(engine_of(model), asked), alone)
+    runner = Runner(talkative(torch.float64, "cuda"), EngineConfig(), steps=steps())
+    engine = Engine(runner, checked=True)
+    assert same(run_all(engine, asked), alone)
+    assert same(run_all(engine, asked[::-1])[::-1], alone)
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the size of the process")

@@ -88,8 +88,8 @@ class StandIn:
             unit = planned.unit
             report.units.append(
                 UnitReport(
-                    unit.text,
-                    unit.model_text,
+                    text=unit.text,
+                    model_text=unit.model_text,
                     seed=planned.seed,
                     tries=1,
                     start_s=0,

@@ -76,6 +76,20 @@ def test_a_joined_file_is_written_again_only_when_it_changes(model: Path, tmp_pa
     assert len(samples_of(book)) > 4
 
 
+def test_what_failed_of_a_book_is_never_joined_alone(model: Path, tmp_path: Path) -> None:
+    script, book, parts = tmp_path / "s.txt", tmp_path / "book.wav", tmp_path / "book.parts"
+    script.write_text("A is first.\nB is second.\nC is third.\n")
+    speaker = StandIn(failing={"B is second.": LimitError("It was too long.")})
+    with pytest.raises(LimitError):
+        run(model, script, book, speaker=speaker)
+    short = book.stat().st_size
+    run(model, parts / "failed.jsonl", book)
+    assert book.stat().st_size == short
+    assert [record["status"] for record in records(parts)] == ["ok", "ok", "ok"]
+    assert run(model, script, book).spoken == []
+    assert book.stat().st_size > short
+
+
 def test_a_wav_file_of_more_than_four_gib_is_refused(tmp_path: Path) -> None:
     hours = 14
     record = Record("a", 1, "", "ok", samples=hours * 3600 * 44100, sample_rate=44100)
@@ -240,6 +254,22 @@ def test_a_share_that_is_none_is_refused(
 # Progress
 
 
+def test_a_reader_of_events_that_goes_away_loses_nothing(
+    model: Path, forty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(text: str) -> None:
+        raise BrokenPipeError
+
+    speaker = StandIn()
+    speaker.after[10] = lambda: monkeypatch.setattr("fishtts.jobs.progress.print_line", gone)
+    with pytest.raises(BrokenPipeError):
+        run(model, forty, tmp_path / "out", speaker=speaker, as_json=True)
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert len(records(tmp_path / "out")) == 10
+    assert len(run(model, forty, tmp_path / "out").spoken) == 30
+
+
 def test_events_are_one_json_object_a_line(
     model: Path, forty: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -288,6 +318,21 @@ def test_a_bar_on_a_terminal(model: Path, forty: Path, tmp_path: Path) -> None:
     assert "/40" in shown
     assert "h of audio" in shown
     assert "batch 75% full" in shown
+
+
+def test_a_dry_run_knows_how_fast_the_last_run_was(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "s.txt"
+    script.write_text("".join(f"Line number {n}. {'A long sentence. ' * 20}\n" for n in range(20)))
+    plans = []
+    for dry_run in (True, False, True):
+        run(model, script, tmp_path / "out", dry_run=dry_run, as_json=dry_run)
+        if dry_run:
+            plans.append(json.loads(capsys.readouterr().out))
+    assert plans[0]["estimated_work_seconds"] is None
+    assert plans[1]["estimated_work_seconds"] > 0
+    assert plans[1]["estimated_seconds"] == plans[0]["estimated_seconds"] > 60
 
 
 # Verifying
