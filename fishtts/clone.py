@@ -79,7 +79,12 @@ def clone(request: Request, *, started: float) -> None:
 
     with _one_thread():
         prepared = prepare(
-            paths, start_s=request.start_s, end_s=request.end_s, text=text, transcribe=transcribe
+            paths,
+            start_s=request.start_s,
+            end_s=request.end_s,
+            text=text,
+            max_s=card.reference_s,
+            transcribe=transcribe,
         )
     _check_words_known(prepared, card)
     voice = _encoded(prepared, folder, card, place, request)

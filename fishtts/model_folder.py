@@ -133,6 +133,7 @@ _CARD_TYPES: dict[str, type] = {
     "needs_transcript": bool,
     "default_voice": str,
     "unit_chars": int,
+    "reference_s": float,
     "trained_on": str,
     "not_for": str,
 }

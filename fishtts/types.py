@@ -174,7 +174,8 @@ class Card:
     """What a model says of itself: how to feed it, and what it is good for.
 
     Read from ``fishtts.json`` in the model's folder; a family brings the defaults for folders
-    without one. Empty ``languages`` or ``scripts`` mean any.
+    without one. Empty ``languages`` or ``scripts`` mean any. ``reference_s`` is how many seconds of
+    a voice's recordings it imitates well.
     """
 
     name: str
@@ -189,5 +190,6 @@ class Card:
     temperature: float = 0.8
     top_p: float = 0.8
     top_k: int = 30
+    reference_s: float = 30.0
     trained_on: str = ""
     not_for: str = ""

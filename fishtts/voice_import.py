@@ -92,7 +92,7 @@ def _made(
     from fishtts.cloning.assemble import assemble
     from fishtts.cloning.prepare import prepare
 
-    prepared = prepare(recordings.paths)
+    prepared = prepare(recordings.paths, max_s=card.reference_s)
     for path, text in zip(recordings.paths, prepared.texts, strict=True):
         if card.needs_transcript and not text:
             raise UsageError(

@@ -31,6 +31,10 @@ BLOCK_S = 10.0
 MAX_SECONDS = 24 * 3600
 SAMPLE_RATES = range(4000, 192001)
 MAX_CHANNELS = 64
+_LEAD_S = 0.5
+"""Read before every piece of an MP3 and thrown away. The file library jumps to where it is after
+each read, and the decoder then takes some frames to be right again."""
+
 MAX_LEVEL = 64.0
 """Samples of sound lie within -1 and 1, or a little beyond where a format allows it."""
 
@@ -44,20 +48,21 @@ class Recording:
         self.num_channels: int = file.channels
         self._file = file
         self._promised = promised
+        self._lead = round(_LEAD_S * self.sample_rate) if file.format == "MP3" else 0
 
     def blocks(self) -> Iterator[Samples]:
         """Read all of it in blocks of ``BLOCK_S`` seconds.
 
         Raises: ``AudioError`` for samples that are none, and at the end for one that was cut short.
         """
-        self._file.seek(0)
+        size = round(BLOCK_S * self.sample_rate)
         num_read = 0
         while True:
-            block = self._read(round(BLOCK_S * self.sample_rate))
+            block = self._read(num_read, size)
             num_read += len(block)
             if len(block):
                 yield block
-            if len(block) < round(BLOCK_S * self.sample_rate):
+            if len(block) < size:
                 break
         if num_read < CUT_SHORT * self._promised:
             raise AudioError(
@@ -71,11 +76,13 @@ class Recording:
     def stretch(self, start_s: float, end_s: float) -> Samples:
         """Read what lies between two times."""
         start = round(start_s * self.sample_rate)
-        self._file.seek(min(start, self._file.frames))
-        return self._read(max(0, round(end_s * self.sample_rate) - start))
+        return self._read(start, max(0, round(end_s * self.sample_rate) - start))
 
-    def _read(self, num_frames: int) -> Samples:
-        samples = self._file.read(num_frames, dtype="float32", always_2d=True)
+    def _read(self, start: int, num_frames: int) -> Samples:
+        lead = min(start, self._lead)
+        if self._file.tell() != start - lead:
+            self._file.seek(min(start - lead, self._file.frames))
+        samples = self._file.read(lead + num_frames, dtype="float32", always_2d=True)[lead:]
         mono = samples[:, 0] if self.num_channels == 1 else samples.mean(axis=1)
         # Not a number compares false.
         if len(mono) and not np.abs(mono).max() < MAX_LEVEL:

@@ -111,6 +111,8 @@ def describe_unreadable(path: Path, head: bytes, reason: str) -> AudioError:
     """Say why libsndfile does not read a file, as far as its first bytes tell."""
     convert = _conversion(path)
     kind = _kind(head)
+    if is_aac(head):
+        convert = f"{convert} (or: pip install 'fishtts[m4a]')"
     if kind:
         return AudioError(f'"{path}" is {kind}, not a recording that can be read.', hint=convert)
     if head[:4] in (b"RIFF", b"fLaC", b"OggS") or head[:3] == b"ID3":

