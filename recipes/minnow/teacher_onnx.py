@@ -40,16 +40,33 @@ class Teacher:
         self._symbols: dict[str, int] = json.loads((folder / "vocab.json").read_bytes())["vocab"]
         self._voices = folder / "voices"
 
+    @property
+    def voices(self) -> tuple[str, ...]:
+        """The stock voices."""
+        return tuple(sorted(path.stem for path in self._voices.glob("*.bin")))
+
+    def styles(self, voice: str) -> npt.NDArray[np.float32]:
+        """A voice's style for each number of phonemes. Shape [MAX_TOKENS, 256].
+
+        A mixture names its stock voices with their shares: ``af_bella:0.6+af_nova:0.4``.
+        """
+        table = np.zeros((MAX_TOKENS, 256), np.float32)
+        for part in voice.split("+"):
+            name, _, share = part.partition(":")
+            stock = np.fromfile(self._voices / f"{name}.bin", "<f4").reshape(MAX_TOKENS, 256)
+            table += float(share or 1) * stock
+        return table
+
     def speak(self, text: str, voice: str) -> npt.NDArray[np.float32]:
-        """Say a text of at most ``MAX_TOKENS`` phonemes in a stock voice, at ``SAMPLE_RATE``."""
+        """Say a text of at most ``MAX_TOKENS`` phonemes in a stock voice or a mixture of some, at
+        ``SAMPLE_RATE``. The first voice of a mixture tells the accent."""
         phonemes = phonemise(text, _LANGUAGES[voice[0]])
         tokens = [self._symbols[symbol] for symbol in phonemes if symbol in self._symbols]
         if not 0 < len(tokens) <= MAX_TOKENS:
             raise ValueError(f"{len(tokens)} phonemes, from: {text}")
-        styles = np.fromfile(self._voices / f"{voice}.bin", "<f4").reshape(MAX_TOKENS, 256)
         inputs = {
             "tokens": np.array([[0, *tokens, 0]], np.int64),
-            "style": styles[len(tokens) - 1][None],
+            "style": self.styles(voice)[len(tokens) - 1][None],
             "speed": np.ones(1, np.float32),
         }
         audio: npt.NDArray[np.float32] = self._session.run(None, inputs)[0].reshape(-1)
