@@ -13,11 +13,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from recipes.minnow.gather import PHONEMES
+from recipes.minnow.gather import PHONEMES, espeak
+from recipes.minnow.languages import LANGUAGES, to_teacher
 
 SAMPLE_RATE = 24000
 MAX_TOKENS = 510
-_LANGUAGES = {"a": "en-us", "b": "en-gb"}
+_ACCENTS = {
+    "a": "en-us",
+    "b": "en-gb",
+    **{code[0]: language.espeak for code, language in LANGUAGES.items()},
+}
 """espeak's name of a voice's accent, by the first letter of the voice."""
 _BRITISH = (
     ("eə", "ɛː"), ("iə", "ɪə"), ("əʊ", "Q"),
@@ -60,7 +65,7 @@ class Teacher:
     def speak(self, text: str, voice: str) -> npt.NDArray[np.float32]:
         """Say a text of at most ``MAX_TOKENS`` phonemes in a stock voice or a mixture of some, at
         ``SAMPLE_RATE``. The first voice of a mixture tells the accent."""
-        phonemes = phonemise(text, _LANGUAGES[voice[0]])
+        phonemes = phonemise(text, _ACCENTS[voice[0]])
         tokens = [self._symbols[symbol] for symbol in phonemes if symbol in self._symbols]
         if not 0 < len(tokens) <= MAX_TOKENS:
             raise ValueError(f"{len(tokens)} phonemes, from: {text}")
@@ -73,20 +78,16 @@ class Teacher:
         return audio
 
 
-def phonemise(text: str, language: str) -> str:
+def phonemise(text: str, accent: str) -> str:
     """Write a text in the teacher's phonemes; its punctuation stays."""
-    phonemes: str = _espeak(language).phonemize([text])[0]
-    for old, new in PHONEMES if language == "en-us" else _BRITISH:
+    phonemes: str = _espeak(accent).phonemize([text])[0]
+    if accent not in ("en-us", "en-gb"):
+        return to_teacher(phonemes)
+    for old, new in PHONEMES if accent == "en-us" else _BRITISH:
         phonemes = phonemes.replace(old, new)
     return phonemes.strip()
 
 
 @lru_cache
-def _espeak(language: str):  # type: ignore[no-untyped-def]  # its package has no types
-    import espeakng_loader
-    from phonemizer.backend import EspeakBackend
-    from phonemizer.backend.espeak.wrapper import EspeakWrapper
-
-    EspeakWrapper.set_library(espeakng_loader.get_library_path())
-    EspeakWrapper.set_data_path(espeakng_loader.get_data_path())
-    return EspeakBackend(language, preserve_punctuation=True, with_stress=True, tie=False)
+def _espeak(accent: str):  # type: ignore[no-untyped-def]  # its package has no types
+    return espeak(accent)

@@ -10,7 +10,8 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """All sentences, flat. ``first``/``last`` are character positions a token, -1 where unknown."""
+    """All sentences, flat. ``first``/``last`` are positions of bytes a token, -1 where unknown;
+    ``language`` counts in ``languages.CODES``."""
 
     characters: np.ndarray
     character_at: np.ndarray
@@ -19,6 +20,7 @@ class Texts:
     last: np.ndarray
     token_at: np.ndarray
     is_training: np.ndarray
+    language: np.ndarray
 
     @classmethod
     def load(cls, pack: Path) -> Texts:
@@ -32,13 +34,14 @@ class Texts:
                 data["last"].astype(np.int16),
                 np.concatenate(([0], np.cumsum(data["num_tokens"].astype(np.int64)))),
                 data["is_training"].astype(bool),
+                data["language"],
             )
 
     def __len__(self) -> int:
         return len(self.is_training)
 
     def text(self, index: int) -> bytes:
-        """The sentence, ASCII."""
+        """The sentence, in UTF-8."""
         span = slice(self.character_at[index], self.character_at[index + 1])
         return self.characters[span].tobytes()
 
@@ -47,6 +50,6 @@ class Texts:
         return self.token_ids[self.token_at[index] : self.token_at[index + 1]]
 
     def spans(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """First and last character that each token may speak. int16 [n] each."""
+        """First and last byte that each token may speak. int16 [n] each."""
         span = slice(self.token_at[index], self.token_at[index + 1])
         return self.first[span], self.last[span]

@@ -3,9 +3,10 @@
     python -m recipes.minnow.voices audition --work DIR [--only af_bella,af_bella:0.6+af_nova:0.4]
     python -m recipes.minnow.voices write --work DIR --model FOLDER
 
-``audition`` lets a model speak in the voice of every candidate and has the judges hear it: its lines
-are not those of the evaluation. ``write`` makes the voice files of a model's folder: each is a short
-reference clip that the teacher speaks, as codes with its words. ``DIR`` is what ``judges.py`` made.
+``audition`` lets a model speak in the voice of every candidate and has the judges hear it: its
+lines are not those of the evaluation. ``write`` makes the voice files of a model folder: each is a
+short reference clip that the teacher speaks, as codes with its words. ``DIR`` is what ``judges.py``
+made.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ LINES = (
     "Thanks, but I have already eaten.",
     "Nobody in the village remembered how the quarrel had begun.",
     "What a ridiculous hat!",
-    "The fare is four pounds sixty, and the driver gives no change.",
+    "The driver gives no change, so bring the exact fare.",
     "She measured the shelf twice, wrote the figure on her palm, and drove back to the shop.",
     "Yes, of course.",
     "Jonathan promised to water the ferns while Amelia is away.",
