@@ -315,8 +315,9 @@ def written_figures(rng: np.random.Generator, count: int) -> Iterator[str]:
 
 def rare_names(names: list[str], rng: np.random.Generator, count: int) -> Iterator[str]:
     """Proper names of an encyclopaedic kind in simple frames."""
+    table = np.array(names)
     for _ in range(count):
-        a, b, c = (str(n) for n in rng.choice(names, 3))
+        a, b, c = (str(n) for n in rng.choice(table, 3))
         frames = (
             f"Have you ever been to {a}?",
             f"{a} lies between {b} and {c}",
@@ -351,9 +352,10 @@ def dialogue(sentences: list[str], rng: np.random.Generator, count: int) -> Iter
 
 def word_lists(words: list[str], rng: np.random.Generator, count: int) -> Iterator[str]:
     """Lines of a few dictionary words."""
+    table = np.array(words)
     for _ in range(count):
         size = int(rng.choice((1, 2, 3, 4, 5, 6)))
-        yield ", ".join(rng.choice(words, size))
+        yield ", ".join(rng.choice(table, size))
 
 
 def pairs(sentences: list[str], rng: np.random.Generator, count: int) -> Iterator[str]:
