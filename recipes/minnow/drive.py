@@ -168,8 +168,9 @@ def first_codes(run: Run) -> None:
     """Speech, the codec where it is not given, and the first codes."""
     plan, several = run.plan, run.gpus > 1
     if run.start_folder is not None:
-        parts = {f"speech{i}": run.speak(i, plan.speech, i) for i in range(run.gpus)}
-        run.finish(**parts)
+        if not run.once("speech").exists():
+            run.finish(**{f"speech{i}": run.speak(i, plan.speech, i) for i in range(run.gpus)})
+            run.once("speech").touch()
     else:
         first = run.speak(0, plan.speech * 0.5, 0)
         second = run.speak(1, plan.whole, 1) if several else None

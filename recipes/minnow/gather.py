@@ -277,26 +277,29 @@ def byte_spans(text: str, first: list[int], last: list[int]) -> tuple[list[int],
     )
 
 
-def phonemise_all(lines: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
-    """(language, text, phonemes) of every line, language by language, on two processes."""
-    out = []
-    with multiprocessing.Pool(2) as pool:
-        for language in languages.CODES:
-            own = [text for code, text in lines if code == language]
-            blocks = [own[i : i + 500] for i in range(0, len(own), 500)]
-            answers = pool.imap(partial(phonemise, language=language), blocks)
-            spoken = [p for block in answers for p in block]
-            out += [(language, t, p) for t, p in zip(own, spoken, strict=True)]
-    return out
+Row = tuple[str, str, list[int], list[int], list[int]]
+"""Language, text, tokens, first and last byte of each."""
+
+
+def rows_of(lines: list[str], language: str, table: dict[str, int]) -> list[Row]:
+    """Phonemes and places of some lines of one language. Runs in a process of its own."""
+    rows = []
+    for text, phonemes in zip(lines, phonemise(lines, language), strict=True):
+        tokens, first, last = align(text, phonemes, table)
+        if 4 <= len(tokens) <= MAX_TOKENS:
+            rows.append((language, text, tokens, *byte_spans(text, first, last)))
+    return rows
 
 
 def write_texts(lines: list[tuple[str, str]], table: dict[str, int], pack: Path) -> None:
     """Phonemise, align and write ``texts.npz``."""
-    rows = []
-    for language, text, phonemes in phonemise_all(lines):
-        tokens, first, last = align(text, phonemes, table)
-        if 4 <= len(tokens) <= MAX_TOKENS:
-            rows.append((language, text, tokens, *byte_spans(text, first, last)))
+    rows: list[Row] = []
+    with multiprocessing.Pool(2) as pool:
+        for language in languages.CODES:
+            own = [text for code, text in lines if code == language]
+            blocks = [own[i : i + 500] for i in range(0, len(own), 500)]
+            work = partial(rows_of, language=language, table=table)
+            rows += [row for block in pool.imap(work, blocks) for row in block]
     rng = np.random.default_rng(3)
     rows = [rows[i] for i in rng.permutation(len(rows))]
     is_training = np.ones(len(rows), bool)
