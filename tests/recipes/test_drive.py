@@ -17,6 +17,7 @@ from fishtts.models.dual_ar.config import DualARConfig
 from fishtts.models.dual_ar.net import DualAR
 from recipes.minnow.layout import model_config
 from recipes.minnow.perturb import perturb
+from recipes.minnow.texts import Texts
 from recipes.minnow.train_ar import initialise
 from recipes.minnow.train_codec import Clock, seconds_spent
 
@@ -28,8 +29,8 @@ def write_pack(pack: Path) -> None:
     pack.mkdir()
     sizes = [len(line.encode()) for line in LINES]
     places = [np.arange(n) for n in sizes]
-    np.savez(
-        pack / "texts.npz",
+    Texts.write(
+        pack,
         characters=np.frombuffer("".join(LINES).encode(), np.uint8),
         num_characters=np.array(sizes, np.int32),
         language=np.array([0, 0, 1, 0], np.uint8),
@@ -101,6 +102,14 @@ def test_a_toy_run_trains_decoder_and_language_model_and_can_be_resumed(tmp_path
     codes = load_file(next((work / "codes").glob("*.safetensors")))
     assert codes["num_frames"].shape[0] > 8 - 1
     assert codes["is_poor"].dtype == torch.bool
+
+
+def test_texts_come_back_as_they_were_written(tmp_path: Path) -> None:
+    write_pack(tmp_path / "pack")
+    texts = Texts.load(tmp_path / "pack")
+    assert [texts.text(i).decode() for i in range(len(texts))] == list(LINES)
+    first, last = texts.spans(2)
+    assert first.tolist() == last.tolist() == list(range(len(LINES[2].encode())))
 
 
 def test_a_stage_that_goes_on_has_come_as_far_as_its_seconds_say(tmp_path: Path) -> None:
