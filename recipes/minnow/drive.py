@@ -123,8 +123,10 @@ class Run:
     def speak(self, part: int, until: float, seed: int) -> Process:
         """Teacher speech until a share of the run is over."""
         hours = TOY_HOURS if self.plan.toy else self.plan.hours
+        # Part 0 begins with the held-out lines: a toy would come no further.
+        shard = "1/2" if self.plan.toy else f"{part}/2"
         options = ("--out", self.shards, "--hours", hours, "--seconds", self.left(until),
-                   "--shard", f"{part}/2", "--seed", seed)  # fmt: skip
+                   "--shard", shard, "--seed", seed)  # fmt: skip
         return self.launch(f"speech{part}", part, "synthesise", *options)
 
     def encode(self) -> None:

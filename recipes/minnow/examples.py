@@ -220,6 +220,8 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
         waiting: dict[int, list[dict[str, np.ndarray]]] = {n: [] for n in LENGTHS}
         while True:
             corpus.refresh()
+            if not corpus.training:
+                raise ValueError(f'"{self.folder}" holds no codes to train on')
             for index in rng.permutation(len(corpus.training))[:20000]:
                 example = self._example(corpus, corpus.training[index], rng)
                 length = next((n for n in LENGTHS if n >= example["rows"].shape[1]), None)

@@ -112,7 +112,7 @@ def collect(work: Path, codes: list[str]) -> list[tuple[str, str]]:
     for code in codes:
         pages = languages.help_pages(work / "x/usr/share/libreoffice/help", code)
         sources = {
-            "help": some([p for p in pages if languages.plain(p)], rng, 12000),
+            "help": some([p for p in pages if languages.plain(p)], rng, 8000),
             "frames": list(languages.templates(code, rng, 4000)),
         }
         lines += [(code, line) for line in _fresh(code, sources, languages.plain, seen)]
@@ -127,8 +127,8 @@ def english(work: Path, rng: np.random.Generator) -> dict[str, list[str]]:
     short = re.findall(r"[^.!?]+[.!?]", sentences.SHORT)
     tidy = [text for text in map(sentences.plain, novel) if text]
     return {
-        "wordnet": some(list(sentences.wordnet(wordnet, rng)), rng, 36000),
-        "novels": some(novel, rng, 26000),
+        "wordnet": some(list(sentences.wordnet(wordnet, rng)), rng, 28000),
+        "novels": some(novel, rng, 22000),
         "fragments": list(sentences.fragments(tidy, rng, 8000)),
         "long": list(sentences.long_lines(tidy, rng, 7000)),
         "dialogue": list(sentences.dialogue(tidy, rng, 8000)),

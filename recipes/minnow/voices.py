@@ -158,6 +158,7 @@ def audition(args: argparse.Namespace) -> None:
                 "mos": round(float(np.mean(scores)), 3),
                 "worst": round(min(scores), 3),
                 "tries": tries,
+                "lines": len(scores),
             }
             print(json.dumps(row), flush=True)
 
@@ -177,7 +178,9 @@ def write_page(figures: Path, model: str) -> None:
         cells = (f"[{name}](voices/{name}.mp3)", casting.description, casting.teacher,
                  f"{row['wer']:.3f}", f"{row['mos']:.2f}", f"{row['worst']:.2f}")  # fmt: skip
         rows.append("| " + " | ".join(cells) + " |")
-    PAGE.write_text(PAGE_TEXT.format(sample=SAMPLE, rows="\n".join(rows), lines=len(LINES)))
+    PAGE.write_text(
+        PAGE_TEXT.format(sample=SAMPLE, rows="\n".join(rows), lines=found["ada"]["lines"])
+    )
 
 
 def main() -> None:
