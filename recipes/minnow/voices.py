@@ -53,9 +53,7 @@ LINES = (
 """What a candidate says; none of it is in the evaluation's lists."""
 
 
-SAMPLE = (
-    "Good morning. The kettle is on, the cat is asleep, and nothing at all needs to be done today."
-)
+SAMPLE = "Good morning. The kettle is on, and nothing at all needs to be done today."
 PAGE = Path(__file__).parents[2] / "docs" / "voices.md"
 PAGE_TEXT = """# The voices of minnow
 
