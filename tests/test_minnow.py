@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -46,10 +48,18 @@ def test_noise_would_not_pass_for_speech() -> None:
 
 def test_every_voice_says_all_of_a_line(tts: TTS) -> None:
     names = [voice.name for voice in tts.voices()]
-    assert len(names) >= 4
+    assert len(names) >= 8
     for name in names:
-        report = tts.say("Good morning to you.", voice=name).report
+        report = tts.say("Good morning.", voice=name).report
         assert not report.problems, name
+
+
+def test_every_voice_says_what_it_is_like_and_has_a_sample(tts: TTS) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "voices.md").read_text("utf-8")
+    for voice in tts.voices():
+        assert f"(voices/{voice.name}.mp3) | {voice.description} |" in page
+        sample = Path(__file__).parents[1] / "docs" / "voices" / f"{voice.name}.mp3"
+        assert 5_000 < sample.stat().st_size <= 40_000
 
 
 def test_the_same_seed_is_the_same_audio(tts: TTS) -> None:

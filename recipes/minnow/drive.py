@@ -1,11 +1,17 @@
-"""The whole training run, unattended: synthesise, codec, encode, decoder and language model.
+"""The whole training run, unattended: speech, codec, codes, decoder and language model.
 
-    python -m recipes.minnow.drive --pack PACK --work DIR --seconds 1450
+    python -m recipes.minnow.drive --pack PACK --work DIR --seconds 1450 [--start FOLDER]
 
-Stages are separate processes placed on the GPUs that exist. With two, the decoder and the language
-model train side by side once the codes are frozen; with one, one after the other. A stage that left
-its ``.done`` file is skipped, and every stage goes on from its last saved weights, so the same
-command resumes a run that was cut off.
+``--seconds`` are those that are left: every stage gets its share of them, and every learning rate
+has come down when they end. Stages are separate processes placed on the GPUs that exist. A stage
+that left its ``.done`` file is skipped, and every stage goes on from its last saved weights, so the
+same command resumes a run that was cut off, on the same machine, or with the weights alone on
+another (``parcel.py`` carries them). At the end stands ``DIR/done``, or ``DIR/failed`` with the
+reason.
+
+With ``--start``, a folder with ``model.safetensors`` and ``codec.safetensors``, training goes on
+from there: encoder and quantiser stay as they are, so that codes and voices made with them stay
+true. The folder is waited for when it is first needed. ``--toy`` does a few steps of everything.
 """
 
 from __future__ import annotations
@@ -20,168 +26,211 @@ from pathlib import Path
 
 import torch
 
-NUM_ENCODERS = 2
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the seconds of a run are spent. Counted from the start of the run."""
+    """How the seconds of a run are shared out, as shares of all of them.
 
-    codec_starts: float
-    codec_ends: float
-    end: float
+    ``speech`` ends the first round of speech on every GPU, ``more_speech`` the second one, on the
+    first of several GPUs; ``whole`` the codec's first stage. ``model`` is the language model's
+    share of what is left where one GPU does it all.
+    """
+
+    speech: float = 0.09
+    more_speech: float = 0.19
+    whole: float = 0.29
+    model: float = 0.65
+    hours: float = 200.0
+    toy: bool = False
+
+
+# Options that make a stage tiny. Two rounds of everything on a CPU take a minute or two.
+TOY = {
+    "synthesise": ("--batch", 3, "--shard-hours", 0.002),
+    "encode": (),
+    "train_codec": ("--batch", 8, "--frames", 8, "--hours", 0.05, "--max-steps", 2,
+                    "--judged-from", 0.0, "--print-every", 1),
+    "train_ar": ("--tokens", 900, "--num-fast", 32, "--workers", 0, "--max-steps", 2,
+                 "--print-every", 1),
+}  # fmt: skip
+TOY_HOURS = 0.004
+# Of the learning rates, where training goes on from finished weights.
+WARM_RATE = 0.5
+Process = subprocess.Popen[bytes]
 
 
 class Run:
     """Starts stages, waits for them, and writes their logs under ``work/log``."""
 
-    def __init__(self, pack: Path, work: Path, gpus: int) -> None:
-        self.pack, self.work, self.gpus = pack, work, gpus
+    def __init__(self, args: argparse.Namespace, plan: Plan) -> None:
+        self.pack, self.work, self.start_folder = args.pack, args.work, args.start
+        self.plan, self.seconds = plan, args.seconds
+        self.gpus = args.gpus or max(1, torch.cuda.device_count())
         self.started = time.monotonic()
-        (work / "log").mkdir(parents=True, exist_ok=True)
-        self.shards, self.codes = work / "shards", work / "codes"
-        self.whole, self.decoder, self.ar = (work / n for n in ("whole", "decoder", "ar"))
+        (self.work / "log").mkdir(parents=True, exist_ok=True)
+        self.shards, self.codes = self.work / "shards", self.work / "codes"
+        self.whole, self.decoder, self.ar = (self.work / n for n in ("whole", "decoder", "ar"))
 
     @property
     def elapsed(self) -> float:
         return time.monotonic() - self.started
 
-    def start(self, name: str, gpu: int, *arguments: str | Path | float) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", f"recipes.minnow.{arguments[0]}", *map(str, arguments[1:])]
+    def left(self, until: float = 1.0) -> float:
+        """Seconds until a share of the run is over."""
+        return max(1.0, until * self.seconds - self.elapsed)
+
+    def launch(self, name: str, gpu: int, module: str, *options: object) -> Process:
+        """Start one stage on one GPU."""
+        options = (*options, *(TOY[module] if self.plan.toy else ()))
+        command = [sys.executable, "-m", f"recipes.minnow.{module}", "--pack", self.pack, *options]
         log = (self.work / "log" / f"{name}.log").open("ab")
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         if torch.cuda.is_available():
             environment["CUDA_VISIBLE_DEVICES"] = str(gpu % self.gpus)
         print(f"{self.elapsed:.0f} s start {name}", flush=True)
         return subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, env=environment, stdin=subprocess.DEVNULL
+            [str(part) for part in command],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
         )
 
-    def finish(self, name: str, process: subprocess.Popen[bytes]) -> None:
-        code = process.wait()
-        print(f"{self.elapsed:.0f} s ended {name}: {code}", flush=True)
-        if code:
-            raise SystemExit(f"stage {name} failed; see its log")
+    def finish(self, **processes: Process) -> None:
+        """Wait for stages; one that failed ends the run once the others are through."""
+        failed = []
+        for name, process in processes.items():
+            code = process.wait()
+            print(f"{self.elapsed:.0f} s ended {name}: {code}", flush=True)
+            if code:
+                failed.append(name)
+        if failed:
+            raise SystemExit(f"failed: {', '.join(failed)}; see the logs")
 
-    def done(self, name: str) -> Path:
+    def once(self, name: str) -> Path:
+        """The file that says a stage is over."""
         return self.work / f"{name}.done"
 
-    def synthesise(self, part: int, seconds: float, hours: float) -> subprocess.Popen[bytes]:
-        return self.start(
-            f"synthesise{part}",
-            part,
-            "synthesise",
-            "--pack",
-            self.pack,
-            "--out",
-            self.shards,
-            "--hours",
-            hours,
-            "--seconds",
-            seconds,
-            "--shard",
-            f"{part}/2",
-            "--seed",
-            part,
-        )
+    def weights(self, name: str) -> Path:
+        """A file of ``--start``, waited for."""
+        path: Path = self.start_folder / name
+        while not path.exists():
+            time.sleep(0.5)
+        return path
 
-    def train(self, stage: str, gpu: int, seconds: float) -> subprocess.Popen[bytes]:
-        out = self.whole if stage == "whole" else self.decoder
-        extra: list[str | Path] = [] if stage == "whole" else ["--start", self._decoder_start()]
-        return self.start(
-            stage,
-            gpu,
-            "train_codec",
-            stage,
-            "--shards",
-            self.shards,
-            "--pack",
-            self.pack,
-            "--out",
-            out,
-            "--seconds",
-            seconds,
-            *extra,
-        )
+    # ---- stages --------------------------------------------------------------------------------
 
-    def _decoder_start(self) -> Path:
-        resumed = self.decoder / "codec.safetensors"
-        return resumed if resumed.exists() else self.whole / "codec.safetensors"
+    def speak(self, part: int, until: float, seed: int) -> Process:
+        """Teacher speech until a share of the run is over."""
+        hours = TOY_HOURS if self.plan.toy else self.plan.hours
+        # Part 0 begins with the held-out lines: a toy would come no further.
+        shard = "1/2" if self.plan.toy else f"{part}/2"
+        options = ("--out", self.shards, "--hours", hours, "--seconds", self.left(until),
+                   "--shard", shard, "--seed", seed)  # fmt: skip
+        return self.launch(f"speech{part}", part, "synthesise", *options)
 
     def encode(self) -> None:
-        parts = [
-            self.start(
-                f"encode{i}",
-                i,
-                "encode",
-                "--shards",
-                self.shards,
-                "--pack",
-                self.pack,
-                "--codec",
-                self.whole / "codec.safetensors",
-                "--out",
-                self.codes,
-                "--part",
-                f"{i}/{NUM_ENCODERS}",
+        """Codes of all speech that has none yet, on every GPU."""
+        codec = self.frozen_codec()
+        parts = {
+            f"encode{i}": self.launch(
+                f"encode{i}", i, "encode", "--shards", self.shards, "--codec", codec,
+                "--out", self.codes, "--part", f"{i}/{self.gpus}",
             )
-            for i in range(NUM_ENCODERS)
-        ]
-        for i, part in enumerate(parts):
-            self.finish(f"encode{i}", part)
+            for i in range(self.gpus)
+        }  # fmt: skip
+        self.finish(**parts)
 
-    def train_ar(self, gpu: int, seconds: float) -> subprocess.Popen[bytes]:
-        return self.start(
-            "ar",
-            gpu,
-            "train_ar",
-            "--codes",
-            self.codes,
-            "--pack",
-            self.pack,
-            "--out",
-            self.ar,
-            "--seconds",
-            seconds,
-        )
+    def frozen_codec(self) -> Path:
+        """The codec whose encoder and quantiser are final."""
+        if self.start_folder is not None:
+            return self.weights("codec.safetensors")
+        return self.whole / "codec.safetensors"
+
+    def train_codec(self, stage: str, until: float) -> Process:
+        """One stage of the codec, on the first GPU."""
+        out = self.whole if stage == "whole" else self.decoder
+        options: list[object] = [stage, "--shards", self.shards, "--out", out]
+        options += ["--seconds", self.left(until)]
+        if stage == "decoder":
+            options += ["--start", self.frozen_codec()]
+            if self.start_folder is not None:
+                options += ["--rate", WARM_RATE, "--judged-from", 0.05]
+        return self.launch(stage, 0, "train_codec", *options)
+
+    def train_ar(self, gpu: int, seconds: float) -> Process:
+        """The language model."""
+        options: list[object] = ["--codes", self.codes, "--out", self.ar, "--seconds", seconds]
+        if self.start_folder is not None:
+            options += ["--start", self.weights("model.safetensors"), "--rate", WARM_RATE]
+        return self.launch("ar", gpu, "train_ar", *options)
 
 
-def run(run: Run, plan: Plan, hours: float) -> None:
-    """All stages; see the module's docstring."""
-    if not run.done("codes").exists():
-        first = run.synthesise(0, plan.codec_starts, hours * 0.15)
-        second = run.synthesise(1, plan.codec_ends, hours) if run.gpus > 1 else None
-        run.finish("synthesise0", first)
+def first_codes(run: Run) -> None:
+    """Speech, the codec where it is not given, and the first codes."""
+    plan, several = run.plan, run.gpus > 1
+    if run.start_folder is not None:
+        if not run.once("speech").exists():
+            run.finish(**{f"speech{i}": run.speak(i, plan.speech, i) for i in range(run.gpus)})
+            run.once("speech").touch()
+    else:
+        first = run.speak(0, plan.speech * 0.5, 0)
+        second = run.speak(1, plan.whole, 1) if several else None
+        run.finish(speech0=first)
         if second is None:
-            run.finish("synthesise1", run.synthesise(1, plan.codec_starts, hours))
-        whole = run.train("whole", 0, plan.codec_ends - run.elapsed)
-        run.finish("whole", whole)
+            run.finish(speech1=run.speak(1, plan.speech * 1.5, 1))
+        run.finish(whole=run.train_codec("whole", plan.whole))
         if second is not None:
-            run.finish("synthesise1", second)
-        run.encode()
-        run.done("codes").touch()
-    left = plan.end - run.elapsed
+            run.finish(speech1=second)
+    run.encode()
+    run.once("codes").touch()
+
+
+def more_codes(run: Run) -> None:
+    """A second round of speech beside the language model, which takes the codes in as they come."""
+    run.finish(speech0=run.speak(0, run.plan.more_speech, 100))
+    codec = run.frozen_codec()
+    options = ("--shards", run.shards, "--codec", codec, "--out", run.codes)
+    run.finish(encode=run.launch("encode", 0, "encode", *options))
+    run.once("more").touch()
+
+
+def drive(run: Run) -> None:
+    """All stages; see the module's docstring."""
+    if not run.once("codes").exists():
+        first_codes(run)
     if run.gpus > 1:
-        ar, decoder = run.train_ar(1, left), run.train("decoder", 0, left)
-        run.finish("ar", ar)
-        run.finish("decoder", decoder)
+        ar = run.train_ar(1, run.left())
+        if run.start_folder is not None and not run.once("more").exists():
+            more_codes(run)
+        run.finish(ar=ar, decoder=run.train_codec("decoder", 1.0))
         return
-    run.finish("ar", run.train_ar(0, left * 0.65))
-    run.finish("decoder", run.train("decoder", 0, plan.end - run.elapsed))
+    if not run.once("ar").exists():
+        run.finish(ar=run.train_ar(0, run.left() * run.plan.model))
+        run.once("ar").touch()
+    run.finish(decoder=run.train_codec("decoder", 1.0))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("--pack", "--work"):
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--codec-starts", type=float, default=55.0)
-    parser.add_argument("--codec-ends", type=float, default=430.0)
-    parser.add_argument("--hours", type=float, default=150.0)
+    parser.add_argument("--start", type=Path, help="a folder with weights to go on from")
+    parser.add_argument("--gpus", type=int, default=0, help="as many as there are")
+    parser.add_argument("--toy", action="store_true", help="a few steps of everything")
     args = parser.parse_args()
-    gpus = max(1, torch.cuda.device_count())
-    plan = Plan(args.codec_starts, args.codec_ends, args.seconds)
-    run(Run(args.pack, args.work, gpus), plan, args.hours)
+    run = Run(args, Plan(toy=args.toy))
+    for name in ("done", "failed"):
+        (args.work / name).unlink(missing_ok=True)
+    try:
+        drive(run)
+    except BaseException as error:
+        (args.work / "failed").write_text(f"{error}\n")
+        raise
+    (args.work / "done").touch()
     print("all done", flush=True)
 
 

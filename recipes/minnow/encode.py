@@ -2,7 +2,8 @@
 
     python -m recipes.minnow.encode --shards DIR --pack PACK --codec FILE --out DIR --part 0/2
 
-Writes one ``codes_*.safetensors`` a shard; shards already done are skipped.
+Writes one ``codes_*.safetensors`` a shard; shards already done are skipped. A share of the lines is
+encoded once more as a poor recording (``perturb.py``): references only, never what is to be said.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
 from fishtts.codec.spectral import SpectralCodec, SpectralConfig
-from recipes.minnow.pool import FRAME, LABEL, Utterance, read_shard
+from recipes.minnow.perturb import perturb
+from recipes.minnow.pool import FRAME, LABEL, SAMPLE_RATE, Utterance, read_shard
 from recipes.minnow.texts import Texts
 
 MAX_BATCH_SAMPLES = 24000 * 1600
+PERTURBED = 0.35
 
 
 def frame_spans(u: Utterance, texts: Texts, frames: int) -> tuple[np.ndarray, np.ndarray]:
@@ -33,24 +36,28 @@ def frame_spans(u: Utterance, texts: Texts, frames: int) -> tuple[np.ndarray, np
 
 
 @torch.inference_mode()
-def encode_batch(codec: SpectralCodec, utterances: list[Utterance]) -> list[np.ndarray]:
-    """Codes of utterances of similar length. int16 [C, F] each."""
+def encode_batch(
+    codec: SpectralCodec, utterances: list[Utterance], *, poorly: bool = False
+) -> list[np.ndarray]:
+    """Codes of utterances of similar length, or of poor recordings of them. int16 [C, F] each."""
     device = next(codec.parameters()).device
     counts = [-(-len(u.audio) // FRAME) for u in utterances]
     wave = np.zeros((len(utterances), max(counts) * FRAME), np.int16)
     for row, u in enumerate(utterances):
         wave[row, : len(u.audio)] = u.audio
     samples = torch.from_numpy(wave).to(device).float() / 32768
+    if poorly:
+        samples = perturb(samples, SAMPLE_RATE)
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
         z = codec.encoder(samples)
     codes = codec.quantizer.encode(z.float().transpose(1, 2)).to(torch.int16).cpu().numpy()
     return [codes[row, :, :n] for row, n in enumerate(counts)]
 
 
-def encode_shard(codec: SpectralCodec, texts: Texts, path: Path, out: Path) -> int:
-    """Encode one shard file; the number of frames."""
-    utterances = sorted(read_shard(path), key=lambda u: len(u.audio))
-    utterances = [u for u in utterances if len(u.audio) > 8 * FRAME]
+def encode_all(
+    codec: SpectralCodec, utterances: list[Utterance], *, poorly: bool = False
+) -> list[np.ndarray]:
+    """Codes of utterances sorted by length, in batches that fit."""
     codes: list[np.ndarray] = []
     at = 0
     while at < len(utterances):
@@ -61,14 +68,26 @@ def encode_shard(codec: SpectralCodec, texts: Texts, path: Path, out: Path) -> i
             and len(utterances[at + size].audio) * (size + 1) < MAX_BATCH_SAMPLES
         ):
             size += 1
-        codes += encode_batch(codec, utterances[at : at + size])
+        codes += encode_batch(codec, utterances[at : at + size], poorly=poorly)
         at += size
+    return codes
+
+
+def encode_shard(codec: SpectralCodec, texts: Texts, path: Path, out: Path) -> int:
+    """Encode one shard file; the number of frames."""
+    clean = sorted(read_shard(path), key=lambda u: len(u.audio))
+    clean = [u for u in clean if len(u.audio) > 8 * FRAME]
+    chance = np.random.default_rng(len(clean)).random(len(clean))
+    poor = [u for u, c in zip(clean, chance, strict=True) if c < PERTURBED]
+    codes = encode_all(codec, clean) + encode_all(codec, poor, poorly=True)
+    utterances = clean + poor
     spans = [frame_spans(u, texts, c.shape[1]) for u, c in zip(utterances, codes, strict=True)]
     tensors = {
         "codes": np.ascontiguousarray(np.concatenate(codes, 1)),
         "num_frames": np.array([c.shape[1] for c in codes], np.int32),
         "text_id": np.array([u.text_id for u in utterances], np.int32),
         "speaker_id": np.array([u.speaker_id for u in utterances], np.int32),
+        "is_poor": np.arange(len(utterances)) >= len(clean),
         "first": np.concatenate([s[0] for s in spans]).astype(np.int16),
         "last": np.concatenate([s[1] for s in spans]).astype(np.int16),
     }

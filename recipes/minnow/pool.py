@@ -14,6 +14,7 @@ import torch
 from safetensors.numpy import load_file
 from torch import Tensor
 
+from recipes.minnow.perturb import perturb
 from recipes.minnow.texts import Texts
 
 SAMPLE_RATE = 24000
@@ -115,8 +116,11 @@ class AudioPool:
         self.count.fill_(self.num_utterances)
         return True
 
-    def draw(self, batch: int, frames: int) -> tuple[Tensor, Tensor]:
-        """Random segments at random gain. (wave float32 [B, N], labels int64 [B, 2 * frames])."""
+    def draw(self, batch: int, frames: int, poor: int = 0) -> tuple[Tensor, Tensor]:
+        """Random segments at random gain. (wave float32 [B, N], labels int64 [B, 2 * frames]).
+
+        The first ``poor`` of them are poor recordings.
+        """
         device = self.device
         which = (torch.rand(batch, device=device) * self.count).long()
         length, start = self.lengths[which], self.starts[which]
@@ -130,6 +134,8 @@ class AudioPool:
         index = ((start + offset)[:, None] * FRAME + at).clamp(max=len(self.audio) - 1)
         gain = torch.rand(batch, 1, device=device) * 0.75 + 0.5
         wave = self.audio[index].float() / 32768 * inside * gain
+        if poor:
+            wave = torch.cat((perturb(wave[:poor], SAMPLE_RATE), wave[poor:]))
         at = torch.arange(frames * 2, device=device)[None]
         inside = offset[:, None] * 2 + at < length[:, None] * 2
         labels = self.labels[((start + offset)[:, None] * 2 + at).clamp(max=len(self.labels) - 1)]

@@ -1,7 +1,9 @@
 """English sentences to train on, from free sources and from templates.
 
-Everything comes out as plain sentences of ``[A-Za-z ,.;:!?'-]``: the product turns digits, symbols
-and quotes into words before the model sees them, so the model never learns them.
+Everything comes out in the alphabet ``[A-Za-z ,.;:!?'-]``: the product turns digits, symbols and
+quotes into words before the model sees them, so the model never learns them. Sentences are whole
+(``plain``) or clauses of longer ones (``fragments``), since the product also splits there. Other
+languages: ``languages.py``.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 from num2words import num2words
+
+from fishtts.text.normalise import normalise
 
 MAX_CHARACTERS = 220
 ALLOWED = re.compile(r"^[A-Za-z][A-Za-z ,.;:!?'\-]*$")
@@ -46,6 +50,39 @@ def plain(text: str) -> str | None:
     if sum(c.isupper() for c in text) > max(6, 0.6 * len(text.split())):
         return None
     return text
+
+
+def fragments(sentences: list[str], rng: np.random.Generator, count: int) -> Iterator[str]:
+    """Clauses as the product makes them of sentences that are too long: they begin in small letters
+    or end with a comma, and keep the marks that they have."""
+    made = 0
+    for index in rng.permutation(len(sentences)):
+        clauses = re.split(r"(?<=[,;:]) ", sentences[index])
+        if len(clauses) < 2:
+            continue
+        size = int(rng.integers(1, len(clauses)))
+        start = int(rng.integers(0, len(clauses) - size + 1))
+        text = " ".join(clauses[start : start + size])
+        if 12 < len(text) <= MAX_CHARACTERS and ALLOWED.match(text):
+            yield text
+            made += 1
+            if made == count:
+                return
+
+
+def long_lines(sentences: list[str], rng: np.random.Generator, count: int) -> Iterator[str]:
+    """Two or three neighbouring sentences that fill a unit of the product almost wholly."""
+    made = 0
+    while made < count:
+        at = int(rng.integers(0, len(sentences) - 4))
+        text = sentences[at]
+        for following in sentences[at + 1 : at + 4]:
+            if len(text) + len(following) >= MAX_CHARACTERS:
+                break
+            text += " " + following
+        if len(text) > 150:
+            made += 1
+            yield text
 
 
 def split(text: str) -> list[str]:
@@ -81,6 +118,17 @@ def wordnet_words(folder: Path) -> list[str]:
             if re.fullmatch(r"[a-z]{3,14}", word):
                 words.add(word)
     return sorted(words)
+
+
+def wordnet_names(folder: Path) -> list[str]:
+    """Capitalised single words: people, places, peoples, plants."""
+    names = set()
+    for line in (folder / "data.noun").read_text("utf-8", errors="ignore").splitlines():
+        if not line.startswith("  "):
+            word = line.split()[4]
+            if re.fullmatch(r"[A-Z][a-z]{2,13}", word):
+                names.add(word)
+    return sorted(names)
 
 
 def r_strings(path: Path) -> Iterator[str]:
@@ -158,7 +206,13 @@ SHORT = (
     "Not yet. Good morning. Good night. Good evening. Well done. All right. I see. I know. I "
     "think so. Look out! Be quiet. Sit down. Stand up. Hurry up! Right now. Later. Tomorrow. "
     "Perhaps. Indeed. Exactly. Certainly. Absolutely. Nonsense! Impossible! Excellent. "
-    "Wonderful. Chapter one. The end."
+    "Wonderful. Chapter one. The end. Yes? No! Okay. Oh! Ah. Hm. Thanks. Cheers. Careful! Quiet! "
+    "Help! Fire! Enough! Ready? Alone? Today? Both. None. Never! Always. Soon. Now! Here. There. "
+    "Left. Right. Up. Down. You? Me. Him. Us. Them. One. Two. Three. Ten. Zero. Good. Bad. Fine. "
+    "Great! Sure. True. False. Wrong! Next. Done. Gone. Again? Again! Please? Sorry? Pardon? What? "
+    "No, thank you. Yes, please. Not now. Not me. Why me? Who knows? Says who? So what? And then? "
+    "Come on! Let go! Get up. Get out! Wake up. Calm down. Well, well. Dear me! Good heavens! "
+    "I do. I am. I was. It is. We did. They are. She does. He would. You could. See you. Bye."
 )
 
 
@@ -215,11 +269,93 @@ def templates(rng: np.random.Generator, count: int) -> Iterator[str]:
         )
 
 
+def twins(sentences: list[str], rng: np.random.Generator, count: int) -> Iterator[str]:
+    """Short lines with each of the marks that change their melody: the words alone do not tell."""
+    short = [s[:-1] for s in sentences if len(s.split()) <= 5 and s[-1] in ".!?"]
+    for index in rng.permutation(len(short))[:count]:
+        yield from (short[index] + mark for mark in ".?!")
+
+
+def single_words(words: list[str], rng: np.random.Generator, count: int) -> Iterator[str]:
+    """One word and a mark."""
+    for word in rng.choice(words, min(count, len(words)), replace=False):
+        yield str(word).capitalize() + str(rng.choice((".", ".", "?", "!")))
+
+
+def written_figures(rng: np.random.Generator, count: int) -> Iterator[str]:
+    """Lines with digits and signs, as the product's own normaliser reads them out."""
+
+    def number(low: int, high: int) -> int:
+        return int(rng.integers(low, high))
+
+    for _ in range(count):
+        day, month = number(1, 29), str(rng.choice(MONTHS))
+        name, place = str(rng.choice(NAMES)), str(rng.choice(PLACES))
+        thing = str(rng.choice(THINGS))
+        nth = num2words(number(2, 400), to="ordinal_num")
+        lines = (
+            f"The bill came to ${number(1, 900)}.{number(10, 100)}, without the tip.",
+            f"It costs £{number(2, 5000):,} or €{number(2, 5000):,}.",
+            f"The train to {place} leaves at {number(1, 13)}:{number(10, 60)} p.m.",
+            f"{month} {day}, {number(1750, 2035)}, was a cold day in {place}.",
+            f"On the {num2words(day, to='ordinal_num')} of {month} {name} turned {number(3, 100)}.",
+            f"{number(2, 99)}% of the {thing} were lost in {number(1801, 2030)}.",
+            f"It was {number(-20, 40)}°C in {place} at noon.",
+            f"The box weighs {number(1, 90)}.{number(1, 99)} kg and is {number(10, 300)} cm long.",
+            f"Call {number(200, 999)}-{number(100, 999)}-{number(1000, 9999)} and ask for {name}.",
+            f"{name} finished {nth} of {number(401, 900)}.",
+            f"The score was {number(60, 130)} to {number(60, 130)}.",
+            f"About {number(1, 9)}/{number(2, 9) + 1} of the {number(1000, 90000):,} {thing}.",
+            f"See page {number(1, 900)}, section {number(1, 20)}.{number(1, 9)}.",
+            f"It seats {number(100, 99999):,} people, {number(10, 2000)} of them outside.",
+            f"The {number(17, 20)}{number(2, 9)}0s were good years for {place}.",
+        )
+        yield normalise(str(rng.choice(lines))).text
+
+
+def rare_names(names: list[str], rng: np.random.Generator, count: int) -> Iterator[str]:
+    """Proper names of an encyclopaedic kind in simple frames."""
+    table = np.array(names)
+    for _ in range(count):
+        a, b, c = (str(n) for n in rng.choice(table, 3))
+        frames = (
+            f"Have you ever been to {a}?",
+            f"{a} lies between {b} and {c}",
+            f"She wrote a book about {a}",
+            f"Mister {a} met Miss {b} in {c}",
+            f"The road from {a} to {b} was closed",
+            f"{a}, {b} and {c} are on the list",
+            f"Who was {a}, and what did {b} want from {c}?",
+            f"I prefer {a} to {b}!",
+        )
+        yield str(rng.choice(frames))
+
+
+def dialogue(sentences: list[str], rng: np.random.Generator, count: int) -> Iterator[str]:
+    """Short turns one after the other, and lines with who says them."""
+    short = [s for s in sentences if 3 < len(s) < 60]
+    verbs = ("said", "asked", "whispered", "shouted", "answered", "replied", "cried", "muttered")
+    for _ in range(count):
+        a, b, c = (short[i] for i in rng.integers(0, len(short), 3))
+        name, verb = str(rng.choice(NAMES)), str(rng.choice(verbs))
+        spoken = a.rstrip(".") + ("," if a.endswith(".") else "")
+        frames = (
+            f"{a} {b}",
+            f"{a} {b} {c}",
+            f"{spoken} {verb} {name}.",
+            f"{spoken} {name} {verb}. {b}",
+            f"{spoken} {verb} the {rng.choice(('boy', 'doctor', 'captain', 'woman', 'guard'))}.",
+            f"{name} {verb}, {a[0].lower()}{a[1:]}",
+        )
+        yield str(rng.choice(frames))
+
+
 def word_lists(words: list[str], rng: np.random.Generator, count: int) -> Iterator[str]:
     """Lines of a few dictionary words."""
+    table = np.array(words)
     for _ in range(count):
         size = int(rng.choice((1, 2, 3, 4, 5, 6)))
-        yield ", ".join(rng.choice(words, size))
+        yield ", ".join(rng.choice(table, size))
 
 
 def pairs(sentences: list[str], rng: np.random.Generator, count: int) -> Iterator[str]:

@@ -12,7 +12,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from safetensors.numpy import save_file
 from torch import Tensor
 
+from recipes.minnow.languages import CODES, LANGUAGES
 from recipes.minnow.masked_norm import check
 from recipes.minnow.teacher import FRAME, Teacher
 from recipes.minnow.teacher_weights import read_packed
@@ -30,44 +31,73 @@ SAMPLE_RATE = 24000
 HELD_OUT_VOICES = ("af_sky", "am_puck", "bf_lily", "bm_fable")
 # Stock voices that the built-in ones come from; they speak a third of everything.
 LEADING = (
-    "af_heart", "af_bella", "af_nova", "af_sarah", "am_michael", "am_fenrir", "am_adam", "am_eric",
-    "bf_emma", "bf_isabella", "bm_george", "bm_lewis",
+    "af_heart", "af_river", "af_nova", "af_sarah", "am_michael", "am_fenrir", "am_liam", "am_eric",
+    "bf_emma", "bf_isabella", "bm_george", "bm_daniel",
 )  # fmt: skip
-LEADING_SHARE = 0.35
-NUM_SPEAKERS = 512
+LEADING_SHARE = 0.25
+NUM_SPEAKERS = 3000
+# How much of the speech is in each language; a pack without a language leaves its share to English.
+SHARES = {"en": 0.8, "es": 0.05, "fr": 0.05, "it": 0.05, "pt": 0.05}
+# Share of the mixtures that are built around a voice of another language than English.
+FOREIGN = 0.25
 # Numerator and denominator of the resampling that shifts pitch and formants.
 SHIFTS = ((8, 9), (9, 10), (10, 11), (13, 12), (11, 10), (10, 9), (9, 8), (12, 13))
 LEAD_FRAMES, TAIL_FRAMES = 4, 6
+Lines = Iterator[np.ndarray]
+"""Groups of text ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """A mixture of stock voices, resampled by ``shift`` and spoken at ``speed``."""
+    """Mixtures of stock voices, one for the sound of the voice and one for its melody, resampled by
+    ``shift`` (pitch and formants), with the pitch scaled by ``pitch`` (formants stay)."""
 
-    mixture: dict[str, float]
-    shift: tuple[int, int]
-    speed: float
+    timbre: dict[str, float]
+    melody: dict[str, float]
+    languages: tuple[str, ...]
+    shift: tuple[int, int] = (1, 1)
+    speed: float = 1.0
+    pitch: float = 1.0
 
 
 def make_speakers(names: list[str]) -> list[Speaker]:
-    """Stock English voices first (as they are), then mixtures. The same list on every machine."""
-    rng = np.random.default_rng(5)
+    """Stock voices first (as they are), then mixtures. The same list on every machine."""
+    rng = np.random.default_rng(11)
     english = [n for n in names if n[0] in "ab" and n not in HELD_OUT_VOICES]
+    at_home = {voice: code for code, rule in LANGUAGES.items() for voice in rule.voices}
+    foreign = [n for n in names if n in at_home]
     stock = [*LEADING, *[n for n in english if n not in LEADING]]
-    speakers = [Speaker({name: 1.0}, (1, 1), 1.0) for name in stock]
+    speakers = [Speaker({n: 1.0}, {n: 1.0}, ("en",)) for n in stock]
+    speakers += [Speaker({n: 1.0}, {n: 1.0}, (at_home[n],)) for n in foreign]
     usable = [n for n in names if n not in HELD_OUT_VOICES]
     while len(speakers) < NUM_SPEAKERS:
         sex = "f" if rng.random() < 0.5 else "m"
         pool = [n for n in usable if n[1] == sex] if rng.random() < 0.9 else usable
-        chosen = [str(rng.choice([n for n in pool if n in english]))]
-        chosen += [str(n) for n in rng.choice(pool, int(rng.choice((1, 1, 2))), replace=False)]
-        weights = np.sort(rng.dirichlet([1.2] * len(chosen)))[::-1]
-        mixture: dict[str, float] = {}
-        for name, weight in zip(chosen, weights, strict=True):
-            mixture[name] = mixture.get(name, 0.0) + float(weight)
-        shift = (1, 1) if rng.random() < 0.5 else SHIFTS[rng.integers(len(SHIFTS))]
-        speakers.append(Speaker(mixture, shift, float(rng.uniform(0.87, 1.15))))
+        mains = foreign if rng.random() < FOREIGN else english
+        main = str(rng.choice([n for n in mains if n in pool] or mains))
+        timbre = mixture(main, pool, rng)
+        melody = timbre if rng.random() < 0.6 else mixture(main, pool, rng)
+        speakers.append(
+            Speaker(
+                timbre,
+                melody,
+                (at_home[main], "en") if main in at_home else ("en",),
+                (1, 1) if rng.random() < 0.5 else SHIFTS[rng.integers(len(SHIFTS))],
+                float(rng.uniform(0.87, 1.15)),
+                1.0 if rng.random() < 0.5 else float(rng.uniform(0.85, 1.2)),
+            )
+        )
     return speakers
+
+
+def mixture(main: str, pool: list[str], rng: np.random.Generator) -> dict[str, float]:
+    """A voice with the largest share, and one or two others."""
+    chosen = [main, *(str(n) for n in rng.choice(pool, int(rng.choice((1, 1, 2))), replace=False))]
+    weights = np.sort(rng.dirichlet([1.2] * len(chosen)))[::-1]
+    shares: dict[str, float] = {}
+    for name, weight in zip(chosen, weights, strict=True):
+        shares[name] = shares.get(name, 0.0) + float(weight)
+    return shares
 
 
 def resample(wave: Tensor, shift: tuple[int, int]) -> Tensor:
@@ -113,9 +143,10 @@ class Synthesiser:
             tables = dict(zip(names, voices["tables"].astype(np.float32), strict=True))
         self.speakers = make_speakers(names)
         mixed = [
-            sum(weight * tables[name] for name, weight in s.mixture.items()) for s in self.speakers
+            np.concatenate((blend(s.timbre, tables)[:, :128], blend(s.melody, tables)[:, 128:]), 1)
+            for s in self.speakers
         ]
-        self.styles = torch.from_numpy(np.stack(mixed)).to(self.device)  # type: ignore[arg-type]
+        self.styles = torch.from_numpy(np.stack(mixed)).to(self.device)
         self.teacher = Teacher(read_packed(self.pack), self.device)
 
     def speak(
@@ -143,7 +174,8 @@ class Synthesiser:
             dtype=torch.float32,
         )
         frames, prosody, text = self.teacher.durations(ids, lengths, style, speed)
-        wave, counts = self.teacher.speak(frames, prosody, text, style)
+        pitch = torch.tensor([self.speakers[int(s)].pitch for s in speaker_ids])
+        wave, counts = self.teacher.speak(frames, prosody, text, style, pitch.to(self.device))
         lead, frames, counts = trim(frames, lengths, counts)
         wave = resample(wave.float(), shift)
         good = torch.isfinite(wave).all(1) & (wave.abs().amax(1) > 0.02)
@@ -164,6 +196,11 @@ class Synthesiser:
         ]
 
 
+def blend(shares: dict[str, float], tables: dict[str, np.ndarray]) -> np.ndarray:
+    """A mixture of style tables. Shape [rows, 256]."""
+    return sum(share * tables[name] for name, share in shares.items())  # type: ignore[return-value]
+
+
 def trim(frames: Tensor, lengths: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Shorten the silence at both ends: (samples cut at the front, durations, sample counts)."""
     frames = frames.clone()
@@ -176,47 +213,72 @@ def trim(frames: Tensor, lengths: Tensor, counts: Tensor) -> tuple[Tensor, Tenso
     return lead * FRAME, frames, counts - (lead + tail) * FRAME
 
 
-def batches(
-    maker: Synthesiser, part: int, parts: int, size: int, seed: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Endless (texts, speakers, pace) batches of similar length, one pitch shift each."""
-    rng = np.random.default_rng((seed, part))
-    texts, speakers = maker.texts, maker.speakers
-    num_tokens = np.diff(texts.token_at)
-    by_shift: dict[tuple[int, int], list[int]] = {}
-    for i, s in enumerate(speakers):
-        by_shift.setdefault(s.shift, []).append(i)
-    shifts = list(by_shift)
-    shares = np.array([len(by_shift[s]) for s in shifts], float)
+Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Text ids, speaker ids, pace."""
 
-    def drawn(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+
+class Casting:
+    """Who says what: speakers by language and by pitch shift, the leading voices more often."""
+
+    def __init__(self, speakers: list[Speaker], rng: np.random.Generator) -> None:
+        self.speakers, self.rng = speakers, rng
+        self.leading: dict[str, list[int]] = {code: [] for code in CODES}
+        self.by_shift: dict[str, dict[tuple[int, int], list[int]]] = {code: {} for code in CODES}
+        for i, s in enumerate(speakers):
+            for code in s.languages:
+                self.by_shift[code].setdefault(s.shift, []).append(i)
+            if len(s.timbre) == 1 and s.shift == (1, 1) and s.speed == 1.0:
+                self.leading[s.languages[0]].append(i)
+        self.leading["en"] = list(range(len(LEADING)))
+
+    def cast(self, ids: np.ndarray, language: str) -> Batch:
+        """Speakers for lines of one language; they share one shift."""
+        rng, by_shift = self.rng, self.by_shift[language]
         if rng.random() < LEADING_SHARE:
-            who = rng.integers(0, len(LEADING), len(ids))
+            pool = self.leading[language]
         else:
-            pool = by_shift[shifts[rng.choice(len(shifts), p=shares / shares.sum())]]
-            who = rng.choice(np.array(pool), len(ids))
-        return ids, who, rng.uniform(0.95, 1.05, len(ids))
+            sizes = np.array([len(pool) for pool in by_shift.values()], float)
+            pool = list(by_shift.values())[rng.choice(len(sizes), p=sizes / sizes.sum())]
+        return ids, rng.choice(np.array(pool), len(ids)), rng.uniform(0.95, 1.05, len(ids))
 
-    held_out = np.flatnonzero(~texts.is_training)
-    if part == 0:
-        held_out = held_out[np.argsort(num_tokens[held_out])]
-        for at in range(0, len(held_out), 64):
-            yield drawn(held_out[at : at + 64])
-    training = np.flatnonzero(texts.is_training)
-    while True:
+
+def groups(texts: Texts, language: str, part: str, size: int, rng: np.random.Generator) -> Lines:
+    """Endless groups of lines of similar length of one language."""
+    index, parts = map(int, part.split("/"))
+    num_tokens = np.diff(texts.token_at)
+    training = np.flatnonzero(texts.is_training & (texts.language == CODES.index(language)))
+    while len(training):
         order = rng.permutation(training)
         # Each process begins elsewhere, so that two of them do not speak the same lines first.
-        order = np.roll(order, -part * len(order) // parts)
+        order = np.roll(order, -index * len(order) // parts)
         for at in range(0, len(order), size * 40):
             block = order[at : at + size * 40]
             block = block[np.argsort(num_tokens[block])]
-            groups = [block[i : i + size] for i in range(0, len(block), size)]
-            for index in rng.permutation(len(groups)):
+            found = [block[i : i + size] for i in range(0, len(block), size)]
+            for which in rng.permutation(len(found)):
                 # Long lines in smaller batches, so that memory stays level.
-                pieces = max(1, -(-int(num_tokens[groups[index]].max()) // 100))
-                for ids in np.array_split(groups[index], pieces):
-                    if len(ids):
-                        yield drawn(ids)
+                pieces = max(1, -(-int(num_tokens[found[which]].max()) // 100))
+                yield from (ids for ids in np.array_split(found[which], pieces) if len(ids))
+
+
+def batches(maker: Synthesiser, part: str, size: int, seed: int) -> Iterator[Batch]:
+    """Endless batches of similar length, each of one language and one pitch shift. Part 0 begins
+    with the held-out lines."""
+    rng = np.random.default_rng((seed, int(part.split("/")[0])))
+    texts, casting = maker.texts, Casting(maker.speakers, rng)
+    spoken = [code for code in CODES if (texts.language == CODES.index(code)).any()]
+    if part.startswith("0/"):
+        for code in spoken:
+            held_out = ~texts.is_training & (texts.language == CODES.index(code))
+            ids = np.flatnonzero(held_out)
+            ids = ids[np.argsort(np.diff(texts.token_at)[ids])]
+            for at in range(0, len(ids), min(size, 64)):
+                yield casting.cast(ids[at : at + min(size, 64)], code)
+    shares = np.array([SHARES[code] for code in spoken])
+    sources = [groups(texts, code, part, size, rng) for code in spoken]
+    while True:
+        which = int(rng.choice(len(spoken), p=shares / shares.sum()))
+        yield casting.cast(next(sources[which]), spoken[which])
 
 
 def write_shard(spoken: list[Spoken], path: Path) -> None:
@@ -247,7 +309,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     started = time.monotonic()
-    part, parts = map(int, args.shard.split("/"))
+    part = int(args.shard.split("/")[0])
     torch.manual_seed(args.seed * 1000 + part)
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True
@@ -256,12 +318,11 @@ def main() -> None:
         print(f"masked norm: kernel against plain {check(device):.4f}", flush=True)
     args.out.mkdir(parents=True, exist_ok=True)
     maker = Synthesiser(args.pack, device)
-    described = [{"mixture": s.mixture, "shift": s.shift, "speed": s.speed} for s in maker.speakers]
-    (args.out / "speakers.json").write_text(json.dumps(described))
+    (args.out / "speakers.json").write_text(json.dumps([asdict(s) for s in maker.speakers]))
     print(f"ready after {time.monotonic() - started:.1f} s", flush=True)
     made, done, index = [], 0.0, len(list(args.out.glob(f"s{part}_*.safetensors")))
     begun = time.monotonic()
-    for text_ids, speaker_ids, pace in batches(maker, part, parts, args.batch, args.seed + index):
+    for text_ids, speaker_ids, pace in batches(maker, args.shard, args.batch, args.seed + index):
         made += maker.speak(text_ids, speaker_ids, pace)
         held = sum(len(s.audio) for s in made) / SAMPLE_RATE / 3600
         spent = time.monotonic() - started

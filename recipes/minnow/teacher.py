@@ -153,9 +153,17 @@ class Teacher:
 
     @torch.inference_mode()
     def speak(
-        self, frames: Tensor, prosody: Tensor, text: Tensor, style: Tensor
+        self,
+        frames: Tensor,
+        prosody: Tensor,
+        text: Tensor,
+        style: Tensor,
+        pitch_scale: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Samples [B, N * 600] float32 and their counts [B]."""
+        """Samples [B, N * 600] float32 and their counts [B].
+
+        ``pitch_scale`` [B] moves the pitch and leaves the formants where they are.
+        """
         n = frames.sum(1)
         at = torch.arange(int(n.max()), device=self.device)[None].expand(len(n), -1).contiguous()
         index = torch.searchsorted(frames.cumsum(1), at, right=True).clamp(max=frames.shape[1] - 1)
@@ -164,6 +172,8 @@ class Teacher:
         text = text.gather(2, index[:, None].expand(-1, 512, -1)) * keep
         x = self._lstm("pred.shared", prosody, n).transpose(1, 2) * keep
         pitch, energy = (self._curve(q, x, style[:, 128:], n) for q in ("F0", "N"))
+        if pitch_scale is not None:
+            pitch = pitch * pitch_scale[:, None]
         timbre = style[:, :128]
         f = self._conv("dec.F0_conv", pitch[:, None], stride=2, padding=1).float() * keep
         e = self._conv("dec.N_conv", energy[:, None], stride=2, padding=1).float() * keep

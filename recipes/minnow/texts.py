@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import lzma
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+FILE = "texts.npz.xz"
+
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """All sentences, flat. ``first``/``last`` are character positions a token, -1 where unknown."""
+    """All sentences, flat. ``first``/``last`` are positions of bytes a token, -1 where unknown;
+    ``language`` counts in ``languages.CODES``."""
 
     characters: np.ndarray
     character_at: np.ndarray
@@ -19,26 +24,37 @@ class Texts:
     last: np.ndarray
     token_at: np.ndarray
     is_training: np.ndarray
+    language: np.ndarray
 
     @classmethod
     def load(cls, pack: Path) -> Texts:
-        """Read ``texts.npz`` of a pack folder."""
-        with np.load(pack / "texts.npz") as data:
+        """Read the texts of a pack folder."""
+        with np.load(io.BytesIO(lzma.decompress((pack / FILE).read_bytes()))) as data:
+            first = np.cumsum(data["first_step"], dtype=np.int16)
             return cls(
                 data["characters"],
                 np.concatenate(([0], np.cumsum(data["num_characters"].astype(np.int64)))),
                 data["token_ids"],
-                data["first"].astype(np.int16),
-                data["last"].astype(np.int16),
+                first,
+                first + data["reach"],
                 np.concatenate(([0], np.cumsum(data["num_tokens"].astype(np.int64)))),
-                data["is_training"].astype(bool),
+                data["is_training"],
+                data["language"],
             )
+
+    @staticmethod
+    def write(pack: Path, first: np.ndarray, last: np.ndarray, **arrays: np.ndarray) -> None:
+        """Write the texts of a pack folder: a pack must travel, so they are packed tightly."""
+        file = io.BytesIO()
+        steps = np.diff(first, prepend=np.int16(0)).astype(np.int16)
+        np.savez(file, first_step=steps, reach=(last - first).astype(np.int16), **arrays)
+        (pack / FILE).write_bytes(lzma.compress(file.getvalue()))
 
     def __len__(self) -> int:
         return len(self.is_training)
 
     def text(self, index: int) -> bytes:
-        """The sentence, ASCII."""
+        """The sentence, in UTF-8."""
         span = slice(self.character_at[index], self.character_at[index + 1])
         return self.characters[span].tobytes()
 
@@ -47,6 +63,6 @@ class Texts:
         return self.token_ids[self.token_at[index] : self.token_at[index + 1]]
 
     def spans(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """First and last character that each token may speak. int16 [n] each."""
+        """First and last byte that each token may speak. int16 [n] each."""
         span = slice(self.token_at[index], self.token_at[index + 1])
         return self.first[span], self.last[span]

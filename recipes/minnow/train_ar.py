@@ -4,7 +4,9 @@
 
 Two attention heads are shown which characters each frame speaks (from the teacher's durations):
 with that, twenty million parameters learn to read in minutes instead of hours. Saves every minute
-to ``OUT/model.safetensors`` and goes on from there when run again.
+to ``OUT/model.safetensors``, with the seconds spent, and goes on from there when run again.
+``--seconds`` are those that are left: the learning rate comes down to its end in them, whatever was
+spent before.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from recipes.minnow.layout import (
     model_config,
 )
 from recipes.minnow.optim import CapturedStep, Optimiser
-from recipes.minnow.train_codec import Clock
+from recipes.minnow.train_codec import Clock, seconds_spent
 
 GUIDED_LAYERS = (2, 4)
 GUIDE_WEIGHT = 0.15
@@ -235,39 +237,46 @@ class Trainer:
         return " ".join(f"{n} {v:.3f}" for n, v in zip(self.report, values.tolist(), strict=True))
 
 
-def save(net: DualAR, out: Path) -> None:
+def save(net: DualAR, out: Path, clock: Clock) -> None:
     """Write bf16 weights beside and rename them into place."""
     out.mkdir(parents=True, exist_ok=True)
     tensors = {k: v.detach().bfloat16().contiguous().cpu() for k, v in net.state_dict().items()}
-    save_file(tensors, out / "model.tmp")
+    save_file(tensors, out / "model.tmp", metadata=clock.metadata)
     (out / "model.tmp").rename(out / "model.safetensors")
 
 
 def relative_rate(progress: float, step: int) -> float:
-    """Warm up over 150 steps, hold for 40 % of the time, then fall linearly to a hundredth."""
-    return min(1.0, (step + 1) / 150) * min(1.0, max(0.01, 1 - (progress - 0.4) / 0.6))
+    """Warm up over 150 steps, hold for 30 % of the time, then fall linearly to a hundredth."""
+    return min(1.0, (step + 1) / 150) * min(1.0, max(0.01, 1 - (progress - 0.3) / 0.7))
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("--codes", "--pack", "--out"):
         parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--start", type=Path, help="weights to start from, until OUT has some")
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--rate", type=float, default=1.0, help="of the learning rate")
     parser.add_argument("--tokens", type=int, default=32768)
     parser.add_argument("--num-fast", type=int, default=8192)
     parser.add_argument("--workers", type=int, default=10)
+    parser.add_argument("--max-steps", type=int, default=0, help="for trying it out")
     parser.add_argument("--print-every", type=int, default=200)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = True
     device = torch.device(args.device)
     net = DualAR(DualARConfig.from_dict(model_config())).to(device)
     initialise(net)
-    if (args.out / "model.safetensors").exists():
-        net.load_state_dict(
-            {k: v.float() for k, v in load_file(args.out / "model.safetensors").items()}
-        )
+    kept = args.out / "model.safetensors"
+    start = kept if kept.exists() else args.start
+    if start is not None:
+        net.load_state_dict({k: v.float() for k, v in load_file(start).items()})
     trainer = Trainer(net, device)
     data = DataLoader(
         Batches(args.codes, args.pack, args.tokens, args.num_fast, seed=int(time.time())),
@@ -277,17 +286,20 @@ def main() -> None:
         prefetch_factor=4 if args.workers else None,
     )
     held_out = held_out_batches(args.codes, args.pack, args.tokens, args.num_fast)
-    clock = Clock(args.seconds, "ar", args.print_every)
+    clock = Clock(
+        args.seconds, "ar", args.print_every, spent=seconds_spent(kept), max_steps=args.max_steps
+    )
     for batch in data:
         if clock.progress >= 1.0:
             break
-        trainer.optimiser.set_rate(relative_rate(clock.progress, clock.steps))
+        trainer.optimiser.set_rate(args.rate * relative_rate(clock.progress, clock.steps))
         trainer.train(batch)
-        clock.tick(trainer.report, lambda: save(net, args.out))
+        clock.tick(trainer.report, lambda: save(net, args.out, clock))
         if clock.steps % (args.print_every * 10) == 0 and held_out:
             print("held out", trainer.validate(held_out), flush=True)
+    # First what is needed, then what is nice to know: the time may be up at any moment.
+    save(net, args.out, clock)
     print("held out", trainer.validate(held_out) if held_out else "-", flush=True)
-    save(net, args.out)
     print(json.dumps({"steps": clock.steps, "lengths": LENGTHS}), flush=True)
 
 

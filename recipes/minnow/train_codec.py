@@ -4,7 +4,9 @@
     python -m recipes.minnow.train_codec decoder --shards DIR --pack PACK --out DIR --seconds 900
 
 The second stage freezes encoder and quantiser, so that codes already made stay true. Both save
-every minute to ``OUT/codec.safetensors`` and go on from there when run again.
+every minute to ``OUT/codec.safetensors``, with the seconds spent, and go on from there when run
+again. ``--seconds`` are those that are left: the learning rate comes down to its end in them,
+whatever was spent before. A part of every batch is made poor recordings (``perturb.py``).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -115,7 +118,7 @@ class WholeCodec:
 
     def step(self) -> None:
         device, config = self.pool.device, self.codec.config
-        wave, labels = self.pool.draw(self.batch, self.frames)
+        wave, labels = self.pool.draw(self.batch, self.frames, self.batch // 4)
         books = config.num_residual_codebooks
         keep = torch.randint(1, books + 1, (self.batch,), device=device)
         keep = torch.where(torch.rand(self.batch, device=device) < 0.3, keep, books)
@@ -143,8 +146,8 @@ class WholeCodec:
         ):
             self.report[name].copy_(value.detach())
 
-    def set_progress(self, progress: float, step: int) -> None:
-        warm = min(1.0, (step + 1) / 200)
+    def set_progress(self, progress: float, step: int, scale: float) -> None:
+        warm = min(1.0, (step + 1) / 200) * scale
         self.optimiser.set_rate(warm * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * progress))))
         # Codes must settle before they are frozen.
         self.quantize.reviving.fill_(1.0 if progress < 0.8 else 0.0)
@@ -183,7 +186,7 @@ class DecoderOnly:
     def _pair(self) -> tuple[Tensor, Tensor]:
         """(made, target) without the last windows."""
         device, config = self.pool.device, self.codec.config
-        wave, _ = self.pool.draw(self.batch, self.frames)
+        wave, _ = self.pool.draw(self.batch, self.frames, self.batch // 8)
         half = {"dtype": torch.bfloat16, "enabled": device.type == "cuda"}
         with torch.no_grad():
             with torch.autocast(device.type, **half):
@@ -235,31 +238,47 @@ class DecoderOnly:
         ):
             self.report[name].copy_(value.detach())
 
-    def set_progress(self, progress: float, step: int) -> None:
-        warm = min(1.0, (step + 1) / 200)
+    def set_progress(self, progress: float, step: int, scale: float) -> None:
+        warm = min(1.0, (step + 1) / 200) * scale
         rate = warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
         self.optimiser.set_rate(rate)
         self.jury_optimiser.set_rate(max(rate, 0.1))
 
 
-def save(codec: SpectralCodec, out: Path) -> None:
+def save(codec: SpectralCodec, out: Path, clock: Clock) -> None:
     """Write the weights beside and rename them into place."""
     out.mkdir(parents=True, exist_ok=True)
     tensors = {k: v.detach().contiguous().cpu() for k, v in codec.state_dict().items()}
-    save_file(tensors, out / "codec.tmp")
+    save_file(tensors, out / "codec.tmp", metadata=clock.metadata)
     (out / "codec.tmp").rename(out / "codec.safetensors")
 
 
 class Clock:
-    """Steps until the time is up; prints and saves now and then."""
+    """Steps until the time is up; prints and saves now and then.
 
-    def __init__(self, seconds: float, label: str, every: int) -> None:
+    ``seconds`` are those left to the stage, ``spent`` those of earlier processes. A stage may also
+    be told to end after ``max_steps`` of this process, for trying it out.
+    """
+
+    def __init__(
+        self, seconds: float, label: str, every: int, *, spent: float = 0.0, max_steps: int = 0
+    ) -> None:
         self.start = self.saved = self.printed = time.monotonic()
         self.seconds, self.label, self.every, self.steps = seconds, label, every, 0
+        self.spent, self.max_steps = spent, max_steps
 
     @property
     def progress(self) -> float:
-        return min(1.0, (time.monotonic() - self.start) / self.seconds)
+        """Share of the whole stage that is over, from 0 to 1."""
+        if self.max_steps and self.steps >= self.max_steps:
+            return 1.0
+        elapsed = time.monotonic() - self.start
+        return min(1.0, (self.spent + elapsed) / max(1e-6, self.spent + self.seconds))
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What goes into a file of weights."""
+        return {"seconds": f"{self.spent + time.monotonic() - self.start:.1f}"}
 
     def tick(self, report: dict[str, Tensor], store: Callable[[], None], note: str = "") -> None:
         self.steps += 1
@@ -279,65 +298,91 @@ class Clock:
             self.saved = now
 
 
-def train_whole(codec: SpectralCodec, pool: AudioPool, args: argparse.Namespace) -> None:
+def seconds_spent(path: Path) -> float:
+    """What ``Clock.metadata`` wrote into a file of weights; 0 where there is none."""
+    if not path.exists():
+        return 0.0
+    with safe_open(path, framework="pt") as file:
+        return float((file.metadata() or {}).get("seconds", 0.0))
+
+
+def train_whole(
+    codec: SpectralCodec, pool: AudioPool, clock: Clock, args: argparse.Namespace
+) -> None:
     stage = WholeCodec(codec, pool, args.batch, args.frames)
     step = CapturedStep(stage.step)
-    clock = Clock(args.seconds, "codec", args.print_every)
     while clock.progress < 1.0:
-        stage.set_progress(clock.progress, clock.steps)
+        stage.set_progress(clock.progress, clock.steps, args.rate)
         step()
         if clock.steps % 25 == 0:
             pool.poll(args.shards)
-        clock.tick(stage.report, lambda: save(codec, args.out), f"hours {pool.hours:.1f}")
+        clock.tick(stage.report, lambda: save(codec, args.out, clock), f"hours {pool.hours:.1f}")
 
 
-def train_decoder(codec: SpectralCodec, pool: AudioPool, args: argparse.Namespace) -> None:
+def train_decoder(
+    codec: SpectralCodec, pool: AudioPool, clock: Clock, args: argparse.Namespace
+) -> None:
     stage = DecoderOnly(codec, pool, args.batch, args.frames)
     plain, judged = CapturedStep(stage.plain_step), CapturedStep(stage.judged_step)
-    clock = Clock(args.seconds, "decoder", args.print_every)
-    judged_from = args.judged_from
+    num_judged = 0
     while clock.progress < 1.0:
         progress = clock.progress
-        stage.set_progress(progress, clock.steps)
-        if progress < judged_from:
+        stage.set_progress(progress, clock.steps, args.rate)
+        if progress < args.judged_from:
             plain()
         else:
-            stage.ramp.fill_(min(1.0, (progress - judged_from) / 0.03 + 0.05))
+            # The judges are new in every process: first they learn, then they are listened to.
+            num_judged += 1
+            stage.ramp.fill_(min(1.0, max(0.0, (num_judged - 200) / 600)))
             judged()
         if clock.steps % 25 == 0:
             pool.poll(args.shards)
-        clock.tick(stage.report, lambda: save(codec, args.out), f"hours {pool.hours:.1f}")
+        clock.tick(stage.report, lambda: save(codec, args.out, clock), f"hours {pool.hours:.1f}")
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("stage", choices=("whole", "decoder"))
     for name in ("--shards", "--pack", "--out"):
         parser.add_argument(name, type=Path, required=True)
-    parser.add_argument("--start", type=Path, help="weights to start from")
+    parser.add_argument("--start", type=Path, help="weights to start from, until OUT has some")
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--rate", type=float, default=1.0, help="of the learning rate")
     parser.add_argument("--batch", type=int, default=48)
     parser.add_argument("--frames", type=int, default=40)
     parser.add_argument("--hours", type=float, default=40.0)
     parser.add_argument("--judged-from", type=float, default=0.25)
+    parser.add_argument("--max-steps", type=int, default=0, help="for trying it out")
     parser.add_argument("--print-every", type=int, default=200)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
     device = torch.device(args.device)
     codec = SpectralCodec(SpectralConfig()).to(device)
-    start = args.start or args.out / "codec.safetensors"
-    if start.exists():
-        codec.load_state_dict(load_file(start))
+    kept = args.out / "codec.safetensors"
+    start = kept if kept.exists() else args.start
+    if start is not None:
+        codec.load_state_dict({k: v.float() for k, v in load_file(start).items()})
     pool = AudioPool(Texts.load(args.pack), args.hours, device)
     while not pool.poll(args.shards):
         time.sleep(0.2)
-    (train_whole if args.stage == "whole" else train_decoder)(codec, pool, args)
-    save(codec, args.out)
-    print(f"{args.stage} done", flush=True)
+    clock = Clock(
+        args.seconds,
+        args.stage,
+        args.print_every,
+        spent=seconds_spent(kept),
+        max_steps=args.max_steps,
+    )
+    (train_whole if args.stage == "whole" else train_decoder)(codec, pool, clock, args)
+    save(codec, args.out, clock)
+    print(f"{args.stage} done after {clock.steps} steps", flush=True)
 
 
 if __name__ == "__main__":

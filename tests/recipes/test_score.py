@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("num2words")
 
+from recipes.minnow.normaliser import normalise
 from recipes.minnow.score import (
     JUDGE_RATE,
     LineErrors,
@@ -15,7 +16,6 @@ from recipes.minnow.score import (
     compare,
     edit_distance,
     judges_audio,
-    normalise,
     word_error_rate,
 )
 
@@ -73,6 +73,19 @@ def test_one_pronunciation_is_one_text(one: str, other: str) -> None:
 )
 def test_what_sounds_different_stays_different(one: str, other: str) -> None:
     assert normalise(one) != normalise(other)
+
+
+@pytest.mark.parametrize(
+    ("language", "one", "other"),
+    [
+        ("es", "El quince de agosto, ¿verdad?", "el 15 de agosto verdad"),
+        ("fr", "Il y avait vingt-sept personnes à l'école.", "Il y avait 27 personnes à l’école"),
+        ("it", "C'erano ventisette persone.", "C’erano 27 persone"),
+        ("pt", "Havia vinte e sete pessoas.", "Havia 27 pessoas"),
+    ],
+)
+def test_other_languages_have_their_own_numbers(language: str, one: str, other: str) -> None:
+    assert normalise(one, language) == normalise(other, language)
 
 
 def test_normalising_twice_changes_nothing() -> None:
