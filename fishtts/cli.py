@@ -24,13 +24,32 @@ from fishtts.config import (
     DEFAULT_MAX_WER,
     DEFAULT_MODEL,
     DEFAULT_SPEECH,
-    DTYPES,
     WEIGHT_FORMATS,
     EngineConfig,
     SpeechConfig,
 )
 from fishtts.errors import DeviceError, ExitCode, FishTTSError, UsageError
-from fishtts.options import Force, Json, Model, Offline, Quiet, choices, model_names, voice_names
+from fishtts.options import (
+    Deterministic,
+    Device,
+    Dtype,
+    Force,
+    Json,
+    MaxFrames,
+    Model,
+    Offline,
+    Quiet,
+    RefText,
+    Seed,
+    Speed,
+    Strict,
+    Temperature,
+    TopK,
+    TopP,
+    choices,
+    model_names,
+    voice_names,
+)
 from fishtts.voice_commands import voices_app
 
 _STARTED = time.perf_counter()
@@ -187,7 +206,7 @@ def say(
             autocompletion=voice_names,
         ),
     ] = "",
-    ref_text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
+    ref_text: RefText = "",
     cast: Annotated[
         list[str] | None,
         typer.Option(
@@ -212,40 +231,23 @@ def say(
     raw: Annotated[bool, typer.Option("--raw", help="Bare 16-bit samples.")] = False,
     play: Annotated[bool, typer.Option("--play", help="Play it as it is made.")] = False,
     force: Force = False,
-    speed: Annotated[
-        float, typer.Option(help="Tempo, at the same pitch (0.5 to 2).")
-    ] = DEFAULT_SPEECH.speed,
+    speed: Speed = DEFAULT_SPEECH.speed,
     pause: Annotated[
         float | None,
         typer.Option(help="Seconds of silence after a sentence; twice that after a paragraph."),
     ] = DEFAULT_SPEECH.pause_s,
-    seed: Annotated[
-        int, typer.Option(help="The same seed gives the same audio.")
-    ] = DEFAULT_SPEECH.seed,
-    temperature: Annotated[
-        float | None, typer.Option(help="How freely it speaks; from the model if not given.")
-    ] = DEFAULT_SPEECH.temperature,
-    top_p: Annotated[
-        float | None, typer.Option(help="Draw from this share of the likeliest sounds.")
-    ] = DEFAULT_SPEECH.top_p,
-    top_k: Annotated[
-        int | None, typer.Option(help="Draw from this many of the likeliest sounds.")
-    ] = DEFAULT_SPEECH.top_k,
+    seed: Seed = DEFAULT_SPEECH.seed,
+    temperature: Temperature = DEFAULT_SPEECH.temperature,
+    top_p: TopP = DEFAULT_SPEECH.top_p,
+    top_k: TopK = DEFAULT_SPEECH.top_k,
     retries: Annotated[
         int, typer.Option(help="Further tries for a sentence that went wrong.")
     ] = DEFAULT_SPEECH.retries,
-    max_frames: Annotated[
-        int, typer.Option(help="Cap the length of a sentence, in the model's frames (0: none).")
-    ] = DEFAULT_SPEECH.max_frames,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")
-    ] = DEFAULT_ENGINE.device,
-    dtype: Annotated[
-        str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=choices(DTYPES))
-    ] = DEFAULT_ENGINE.dtype,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse a text that the model cannot say in full.")
-    ] = False,
+    max_frames: MaxFrames = DEFAULT_SPEECH.max_frames,
+    device: Device = DEFAULT_ENGINE.device,
+    dtype: Dtype = DEFAULT_ENGINE.dtype,
+    deterministic: Deterministic = DEFAULT_ENGINE.deterministic,
+    strict: Strict = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be said, and say nothing.")
     ] = False,
@@ -279,7 +281,7 @@ def say(
         quiet=quiet,
         timings=timings,
         offline=offline,
-        engine=EngineConfig(device, dtype),
+        engine=EngineConfig(device, dtype, deterministic=deterministic),
         speech=SpeechConfig(seed, temperature, top_p, top_k, speed, pause, retries, max_frames),
     )
     speak(request, started=_STARTED)
@@ -334,7 +336,7 @@ def batch(
             autocompletion=voice_names,
         ),
     ] = "",
-    ref_text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
+    ref_text: RefText = "",
     cast: Annotated[
         list[str] | None,
         typer.Option(
@@ -360,9 +362,7 @@ def batch(
     force: Annotated[
         bool, typer.Option("--force", help="Replace files that fishtts did not make.")
     ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse a text that the model cannot say in full.")
-    ] = False,
+    strict: Strict = False,
     srt: Annotated[str, typer.Option(help="Write subtitles (SRT) to this file.")] = "",
     vtt: Annotated[str, typer.Option(help="Write subtitles (WebVTT) to this file.")] = "",
     shard: Annotated[
@@ -384,48 +384,25 @@ def batch(
     asr_model: Annotated[
         str, typer.Option(help="The recogniser: a faster-whisper model, or its folder.")
     ] = DEFAULT_ASR_MODEL,
-    speed: Annotated[
-        float, typer.Option(help="Tempo, at the same pitch (0.5 to 2).")
-    ] = DEFAULT_SPEECH.speed,
+    speed: Speed = DEFAULT_SPEECH.speed,
     pause: Annotated[
         float | None,
         typer.Option(help="Seconds of silence after a sentence, and between joined lines."),
     ] = DEFAULT_SPEECH.pause_s,
-    seed: Annotated[
-        int, typer.Option(help="The same seed gives the same audio.")
-    ] = DEFAULT_SPEECH.seed,
-    temperature: Annotated[
-        float | None, typer.Option(help="How freely it speaks; from the model if not given.")
-    ] = DEFAULT_SPEECH.temperature,
-    top_p: Annotated[
-        float | None, typer.Option(help="Draw from this share of the likeliest sounds.")
-    ] = DEFAULT_SPEECH.top_p,
-    top_k: Annotated[
-        int | None, typer.Option(help="Draw from this many of the likeliest sounds.")
-    ] = DEFAULT_SPEECH.top_k,
+    seed: Seed = DEFAULT_SPEECH.seed,
+    temperature: Temperature = DEFAULT_SPEECH.temperature,
+    top_p: TopP = DEFAULT_SPEECH.top_p,
+    top_k: TopK = DEFAULT_SPEECH.top_k,
     retries: Annotated[
         int, typer.Option(help="Further tries for a sentence or a line that went wrong.")
     ] = DEFAULT_SPEECH.retries,
-    max_frames: Annotated[
-        int, typer.Option(help="Cap the length of a sentence, in the model's frames (0: none).")
-    ] = DEFAULT_SPEECH.max_frames,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")
-    ] = DEFAULT_ENGINE.device,
-    dtype: Annotated[
-        str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=choices(DTYPES))
-    ] = DEFAULT_ENGINE.dtype,
+    max_frames: MaxFrames = DEFAULT_SPEECH.max_frames,
+    device: Device = DEFAULT_ENGINE.device,
+    dtype: Dtype = DEFAULT_ENGINE.dtype,
     max_batch: Annotated[
         int, typer.Option(help="Sentences that are spoken together at most (0: as suits).")
     ] = DEFAULT_ENGINE.max_batch,
-    deterministic: Annotated[
-        bool,
-        typer.Option(
-            "--deterministic",
-            help="The same bits whatever is spoken beside a line. Without it, the last bits of the"
-            " arithmetic follow the size of the batch, and now and then that changes a sound.",
-        ),
-    ] = False,
+    deterministic: Deterministic = DEFAULT_ENGINE.deterministic,
     yield_to_others: Annotated[
         bool,
         typer.Option("--yield-to-others", help="Step back while other programs want the machine."),

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fishtts.config import DEFAULT_MODEL
+from fishtts.config import DEFAULT_MODEL, DTYPES
 
 
 def model_names(incomplete: str) -> list[str]:
@@ -53,3 +53,27 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Never use the network.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
+RefText = Annotated[str, typer.Option(help="What is said in the recording.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Refuse a text that the model cannot say in full.")
+]
+Speed = Annotated[float, typer.Option(help="Tempo, at the same pitch (0.5 to 2).")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same audio.")]
+Temperature = Annotated[
+    float | None, typer.Option(help="How freely it speaks; from the model if not given.")
+]
+TopP = Annotated[float | None, typer.Option(help="Draw from this share of the likeliest sounds.")]
+TopK = Annotated[int | None, typer.Option(help="Draw from this many of the likeliest sounds.")]
+MaxFrames = Annotated[
+    int, typer.Option(help="Cap the length of a sentence, in the model's frames (0: none).")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
+Dtype = Annotated[str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=choices(DTYPES))]
+Deterministic = Annotated[
+    bool,
+    typer.Option(
+        "--deterministic",
+        help="The same bits whatever is spoken beside a line. Without it, the last bits of the"
+        " arithmetic follow the size of the batch, and now and then that changes a sound.",
+    ),
+]

@@ -101,6 +101,7 @@ def say(request: Request, *, started: float) -> None:
         str(folder) if source.kind == "folder" else request.model,
         device=request.engine.device,
         dtype=request.engine.dtype,
+        deterministic=request.engine.deterministic,
         offline=True,
     )
     stream = tts.stream(

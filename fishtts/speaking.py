@@ -70,10 +70,17 @@ class UnitInWork:
 
 
 class Speaking:
-    """Speaks many units beside each other, each in as many tries as it needs."""
+    """Speaks many units beside each other, each in as many tries as it needs.
 
-    def __init__(self, model: LoadedModel, codec: Codec, engine: Engine) -> None:
+    ``in_chunks`` decodes every unit in the chunks of one that is listened to, so that it has the
+    same bits either way; otherwise it is decoded whole, which is faster.
+    """
+
+    def __init__(
+        self, model: LoadedModel, codec: Codec, engine: Engine, *, in_chunks: bool = False
+    ) -> None:
         self._model, self._codec, self._engine = model, codec, engine
+        self._in_chunks = in_chunks
         self._frame_rate = codec.sample_rate / codec.samples_per_frame
         self._units: dict[int, UnitInWork] = {}
 
@@ -99,7 +106,8 @@ class Speaking:
         prompt = self._model.prompts.build(unit.planned.unit.model_text, unit.references)
         params = replace(unit.params, seed=seed, max_frames=limit)
         unit.request_id = self._engine.add(prompt, params)
-        unit.making = _Making(self._codec, expected_s, seed)
+        in_chunks = unit.live or self._in_chunks
+        unit.making = _Making(self._codec, expected_s, seed, in_chunks=in_chunks)
         self._units[unit.request_id] = unit
 
     def drop(self, unit: UnitInWork) -> None:
@@ -154,9 +162,10 @@ def pace_of(references: Sequence[Reference], frame_rate: float) -> float | None:
 class _Making:
     """A unit in the making: its frames, the samples of those that are decoded, and its faults."""
 
-    def __init__(self, codec: Codec, expected_s: float, seed: int) -> None:
+    def __init__(self, codec: Codec, expected_s: float, seed: int, *, in_chunks: bool) -> None:
         self._codec = codec
         self._frame_rate = codec.sample_rate / codec.samples_per_frame
+        self._chunk = max(1, round(_CHUNK_S * self._frame_rate)) if in_chunks else 0
         self._expected_s = expected_s
         self._stream = codec.stream()
         self._samples: list[Samples] = []
@@ -211,12 +220,16 @@ class _Making:
         if self._is_finished:
             return
         fresh = []
+        is_last = self._stop_reason is not None
         with torch.inference_mode():
-            if self.num_waiting:
-                waiting = np.stack(self.frames[self._num_decoded :], axis=1)
+            while self.num_waiting >= (1 if is_last else max(1, self._chunk)):
+                end = len(self.frames)
+                if self._chunk:
+                    end = min(end, self._num_decoded + self._chunk)
+                waiting = np.stack(self.frames[self._num_decoded : end], axis=1)
                 fresh.append(self._stream.push(torch.from_numpy(waiting)))
-                self._num_decoded = len(self.frames)
-            if self._stop_reason is not None:
+                self._num_decoded = end
+            if is_last:
                 fresh.append(self._stream.finish())
                 self._is_finished = True
         self._samples.extend(tensor.float().cpu().numpy() for tensor in fresh)

@@ -299,7 +299,7 @@ class TTS:
                     Runner(model, self._config),
                     budget=_BUDGET.get(model.device.type, _BUDGET_ELSEWHERE),
                 )
-            self._speaking = Speaking(model, codec, engine)
+            self._speaking = Speaking(model, codec, engine, in_chunks=self._config.deterministic)
             self._engine = engine
         return self._speaking
 

@@ -450,3 +450,15 @@ def test_ctrl_c_midway_leaves_nothing(half_way: subprocess.Popen[bytes], tmp_pat
     assert half_way.stderr is not None
     assert half_way.stderr.read() == b""
     assert only_file(tmp_path) == []
+
+
+def test_deterministic_is_the_same_into_a_file_and_through_a_pipe(
+    voice: Path, tmp_path: Path
+) -> None:
+    """A file's sentences are spoken beside each other, a pipe's one after the other."""
+    options = (*PATIENT, "--voice", voice, "--deterministic", "--raw")
+    text = f"{ONE} {TWO}\n\nAnd so does the third of them.".encode()
+    piped = say(*options, "-o", "-", stdin=text)
+    say(*options, "-o", tmp_path / "a.raw", stdin=text)
+    assert len(piped) > 10_000
+    assert (tmp_path / "a.raw").read_bytes() == piped
