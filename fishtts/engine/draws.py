@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fishtts.engine.noise import draw_keys, seed_key, uniforms
+from fishtts.engine.noise import draw_keys, seed_key
 from fishtts.engine.request import Request
 from fishtts.engine.sampler import (
     RAS_TEMPERATURE,
@@ -25,6 +25,7 @@ from fishtts.engine.sampler import (
     replace_repeats,
 )
 from fishtts.kernels.prev_tokens import prev_tokens_shift_
+from fishtts.kernels.sampling_reference import uniforms
 from fishtts.models import Config
 
 

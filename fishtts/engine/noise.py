@@ -1,7 +1,8 @@
-"""Uniform noise that depends on nothing but its key: seed, frame, draw, token id.
+"""The keys of the noise: seed, frame and draw, mixed so that no two of them are neighbours.
 
-Owns the hash; the same integers come out on every device, in whatever order and beside whatever
-else they are asked for. Knows nothing of what is drawn.
+Owns how a request's seed becomes keys; ``uniforms`` of the kernels' specification makes noise of
+them and a token's id. Nothing else is in it: the same integers come out on every device, in
+whatever order and beside whatever else they are asked for. Knows nothing of what is drawn.
 """
 
 from __future__ import annotations
@@ -9,20 +10,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_MASK = 0xFFFFFFFF
-_FACTORS = (0x7FEB352D, 0x846CA68B - (1 << 32))
-"""Multipliers of Wellons' 32-bit mixer ``lowbias32``, the second one less 2^32: so the product of
-one with 32 bits fits into 64 with its sign, and nothing rests on how integers overflow."""
+from fishtts.kernels.sampling_reference import SALT, mix
 
-_SALT = 0x9E3779B9
-_BITS = 23
-"""With one half added this is what a float32 holds exactly, so that neither 0 nor 1 comes out."""
+_MASK = 0xFFFFFFFF
 
 
 def seed_key(seed: int) -> int:
     """Mix a seed below 2^64, before the frame joins it: or one seed would be its neighbour, a frame
     late."""
-    return int(_mix(_mix(torch.tensor(seed & _MASK)) ^ (seed >> 32)))
+    return int(mix(mix(torch.tensor(seed & _MASK)) ^ (seed >> 32)))
 
 
 def draw_keys(seed_keys: Tensor, frames: Tensor, draws: Tensor) -> Tensor:
@@ -30,23 +26,4 @@ def draw_keys(seed_keys: Tensor, frames: Tensor, draws: Tensor) -> Tensor:
 
     Frames and draws are below 2^32.
     """
-    return _mix(_mix(frames + seed_keys)[:, None] + _SALT * (draws + 1))
-
-
-def uniforms(keys: Tensor, ids: Tensor) -> Tensor:
-    """Uniform float32 in (0, 1), one for each token id below 2^32.
-
-    Shapes: keys int64 [...], ids int64 [..., K] -> [..., K].
-    """
-    # Two rounds with the key before each: one alone would give keys that differ in few bits noise
-    # that is the same up to the order of the ids.
-    mixed = _mix(_mix(keys[..., None] + ids) ^ _mix(keys + _SALT)[..., None])
-    return (mixed >> (32 - _BITS)).to(torch.float32).add_(0.5).mul_(0.5**_BITS)
-
-
-def _mix(x: Tensor) -> Tensor:
-    """A bijection of the low 32 bits of x in which every bit of x touches every bit."""
-    x = x & _MASK
-    x.bitwise_xor_(x >> 16).mul_(_FACTORS[0]).bitwise_and_(_MASK)
-    x.bitwise_xor_(x >> 15).mul_(_FACTORS[1]).bitwise_and_(_MASK)
-    return x.bitwise_xor_(x >> 16)
+    return mix(mix(frames + seed_keys)[:, None] + SALT * (draws + 1))

@@ -20,6 +20,7 @@ MIN_TEMPERATURE = 1e-5
 SALT = 0x9E3779B9
 FACTORS = (0x7FEB352D, 0x846CA68B)
 _MASK = 0xFFFFFFFF
+_BITS = 23
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +45,29 @@ class Semantic:
     end_id: int
 
 
-def _mix(x: Tensor) -> Tensor:
+def mix(x: Tensor) -> Tensor:
+    """A bijection of the low 32 bits of x in which every bit of x touches every bit.
+
+    Source: Wellons' 32-bit mixer ``lowbias32``.
+    """
     x = x & _MASK
-    x = x ^ (x >> 16)
-    x = (x * FACTORS[0]) & _MASK
-    x = x ^ (x >> 15)
-    # The factor less 2^32: so the product of one with 32 bits fits into 64 with its sign.
-    x = (x * (FACTORS[1] - (1 << 32))) & _MASK
-    return x ^ (x >> 16)
+    x.bitwise_xor_(x >> 16).mul_(FACTORS[0]).bitwise_and_(_MASK)
+    # The factor less 2^32: so the product of one with 32 bits fits into 64 with its sign, and
+    # nothing rests on how integers overflow.
+    x.bitwise_xor_(x >> 15).mul_(FACTORS[1] - (1 << 32)).bitwise_and_(_MASK)
+    return x.bitwise_xor_(x >> 16)
 
 
 def uniforms(keys: Tensor, ids: Tensor) -> Tensor:
     """Uniform float32 in (0, 1) by key and token id, the same on every device.
 
     Shapes: keys int64 [...] and ids int64 [..., K], both below 2^32 -> [..., K].
-    Source: Wellons' 32-bit mixer ``lowbias32``, twice.
     """
-    mixed = _mix(_mix(keys[..., None] + ids) ^ _mix(keys + SALT)[..., None])
-    return ((mixed >> 9).float() + 0.5) * 0.5**23
+    # Two rounds with the key before each: one alone would give keys that differ in few bits noise
+    # that is the same up to the order of the ids.
+    mixed = mix(mix(keys[..., None] + ids) ^ mix(keys + SALT)[..., None])
+    # With one half added this is what a float32 holds exactly: neither 0 nor 1 comes out.
+    return (mixed >> (32 - _BITS)).to(torch.float32).add_(0.5).mul_(0.5**_BITS)
 
 
 def check_draw(

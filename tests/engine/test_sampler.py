@@ -8,8 +8,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fishtts.engine.noise import draw_keys, seed_key, uniforms
+from fishtts.engine.noise import draw_keys, seed_key
 from fishtts.engine.sampler import best_ids, filtered, race, replace_repeats
+from fishtts.kernels.sampling_reference import uniforms
 from tests.fakes import GOLDEN
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from fishtts.engine import noise, sampler
+from fishtts.engine import sampler
 from fishtts.kernels import sampling_reference
 from fishtts.kernels.sampling import draw_codes
 from fishtts.kernels.sampling_reference import DrawRules, Semantic, uniforms
@@ -173,7 +173,7 @@ def test_the_reference_draws_what_the_engine_draws(num_ids: int, dtype: torch.dt
     )
     ids = ids.expand_as(weights)
     tokens = torch.where(ids == num_ids - 1, END, ids + FIRST)
-    normal, high = sampler.race(weights, ids, noise.uniforms(keys, tokens)).unbind(dim=1)
+    normal, high = sampler.race(weights, ids, uniforms(keys, tokens)).unbind(dim=1)
     window[::2, 3] = (normal[::2] + FIRST).int()
     window[normal == num_ids - 1] = 0
     theirs = sampler.replace_repeats(normal, high, window - FIRST)
