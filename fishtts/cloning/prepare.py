@@ -124,14 +124,14 @@ def prepare(
         part = (start_s or 0.0, end_s) if is_part else None
         takes.append(_take(path, text, part, share_s, transcribe))
         left_s -= takes[-1].facts.kept_seconds
-    _check_one_speaker(takes)
+    doubts = _check_one_speaker(takes)
     return Prepared(
         clips=tuple(take.clip for take in takes),
         sources=tuple(take.source for take in takes),
         texts=tuple(take.text for take in takes),
         embedding=mean(np.concatenate([take.parts for take in takes])),
         facts=tuple(take.facts for take in takes),
-        warnings=tuple(warning for take in takes for warning in take.warnings),
+        warnings=(*(warning for take in takes for warning in take.warnings), *doubts),
     )
 
 
@@ -343,8 +343,8 @@ def _warnings(facts: Facts, speech_s: float, path: Path, *, was_chosen: bool) ->
     return tuple(f'"{path}" {warning}.' for warning in found)
 
 
-def _check_one_speaker(takes: Sequence[_Take]) -> None:
-    """Refuse recordings of different people.
+def _check_one_speaker(takes: Sequence[_Take]) -> tuple[str, ...]:
+    """Refuse recordings of different people; answer a warning where they may be.
 
     Raises: ``AudioError`` naming the two that differ most.
     """
@@ -355,12 +355,17 @@ def _check_one_speaker(takes: Sequence[_Take]) -> None:
         for b in range(a + 1, len(takes))
     ]
     likeness, one, other = min(pairs, default=(1.0, "", ""))
-    if likeness < SAME_SPEAKER:
+    told = (
+        f"they are alike by {likeness:.2f}, and one person's recordings by {SAME_SPEAKER:.2f} or"
+        " more."
+    )
+    if likeness < SAME_SPEAKER - measures.DOUBT:
         raise AudioError(
-            f'"{one}" and "{other}" seem to be of two people: they are alike by {likeness:.2f}, and'
-            f" one person's recordings by {SAME_SPEAKER:.2f} or more.",
-            hint="Make a voice of each.",
+            f'"{one}" and "{other}" seem to be of two people: {told}', hint="Make a voice of each."
         )
+    if likeness < SAME_SPEAKER:
+        return (f'"{one}" and "{other}" may be of two people: {told}',)
+    return ()
 
 
 def _hash(path: Path) -> str:

@@ -126,6 +126,19 @@ def test_recordings_of_two_people_make_no_voice(write: Write, voices: dict[str, 
         prepare(paths)
 
 
+def test_recordings_that_may_be_of_two_people_are_only_doubted(
+    write: Write, voices: dict[str, Audio], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short clips of one reader lie on both sides of the line between two speakers."""
+    paths = [write(f"{n}.wav", repeated(voices["ada"], 5 + n), RATE) for n in range(2)]
+    monkeypatch.setattr("fishtts.cloning.prepare.SAME_SPEAKER", 1.05)
+    prepared = prepare(paths)
+    assert any("may be of two people" in warning for warning in prepared.warnings)
+    monkeypatch.setattr("fishtts.cloning.prepare.SAME_SPEAKER", 1.2)
+    with pytest.raises(AudioError, match="seem to be of two people"):
+        prepare(paths)
+
+
 # words
 
 
