@@ -90,7 +90,8 @@ def spoken(count: int, seconds: float, max_batch: int, deterministic: bool) -> R
     now = tts.metrics
     steps = now.num_decode_steps - before.num_decode_steps
     rows = now.num_rows - before.num_rows
-    width = min(count, tts.max_batch)
+    units = sum(len(line.plan.units) for line in lines(count, tts, config))
+    width = min(units, tts.max_batch)
     return Row(
         lines=count,
         frames_per_s=(now.num_frames - before.num_frames) / took,
