@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, Literal
 
 import fishtts
@@ -113,12 +112,18 @@ def _triton() -> list[Finding]:
 
 
 def _kernels() -> list[Finding]:
-    """List the kernels of the package, and why they are not used where they are not."""
-    folder = Path(fishtts.__file__).parent / "kernels"
-    names = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
-    if not names:
-        return [Finding("kernels", "ok", "plain PyTorch on every device")]
-    return [Finding("kernels", "ok", ", ".join(names))]
+    """Say which implementation of our own operations this machine gets."""
+    import torch
+
+    from fishtts import kernels
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        chosen = kernels.backend(device).__name__.rpartition(".")[2]
+    except ImportError as error:
+        return [Finding("kernels", "note", f"not usable here: {error}")]
+    how = "in plain PyTorch" if chosen == "reference" else "in Triton"
+    return [Finding("kernels", "ok", f"{len(kernels.OPS)} operations, {how} on {device}")]
 
 
 def _codecs() -> list[Finding]:
