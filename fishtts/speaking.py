@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,10 @@ from fishtts.types import Codes, Reference, Samples, SamplingParams, StopReason
 _CHUNK_S = 0.5
 """How much is decoded at a time while somebody listens: enough that the codec's fixed cost per call
 does not count."""
+
+_END_STEPS = 16
+"""Steps after which a try's end is fetched. By then it is decoded: a step of many rows takes
+50 ms, and decoding a long sentence 100 to 200."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,15 @@ class UnitInWork:
         self.kept: _Making | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """A try that is being decoded and checked, to be fetched at the step ``due``."""
+
+    unit: UnitInWork
+    work: Future[None]
+    due: int
+
+
 class Speaking:
     """Speaks many units beside each other, each in as many tries as it needs.
 
@@ -83,10 +97,14 @@ class Speaking:
         self._in_chunks = in_chunks
         self._frame_rate = codec.sample_rate / codec.samples_per_frame
         self._units: dict[int, UnitInWork] = {}
+        # A CPU has another core for what is decoded when nobody waits for it.
+        is_cpu = model.device.type == "cpu"
+        self._worker = ThreadPoolExecutor(1, "fishtts-codec") if is_cpu else None
+        self._ending: deque[_Ending] = deque()
 
     @property
     def num_units(self) -> int:
-        """Units in work."""
+        """Units whose frames are being made."""
         return len(self._units)
 
     def start(self, unit: UnitInWork) -> None:
@@ -114,6 +132,7 @@ class Speaking:
         """Give a unit up; one that is done is left alone."""
         if self._units.pop(unit.request_id, None) is not None:
             self._engine.abort(unit.request_id)
+        self._ending = deque(ending for ending in self._ending if ending.unit is not unit)
 
     def step(self) -> None:
         """Make a step with every unit that is in work; what comes of it lies in their ``items``."""
@@ -126,12 +145,29 @@ class Speaking:
                     unit.making.frames.append(event.codes)
                     if unit.live and self._may_decode(unit):
                         unit.items.extend(unit.making.go_out())
+            while self._ending and self._is_due(self._ending[0]):
+                ending = self._ending.popleft()
+                ending.work.result()
+                self._judge(ending.unit)
 
     def _end(self, unit: UnitInWork, stop_reason: StopReason) -> None:
-        """Judge a try; keep it, or make another."""
+        """Let a try be decoded and checked, beside the others if nobody listens."""
         del self._units[unit.request_id]
+        if self._worker is None or unit.live:
+            unit.making.end(stop_reason)
+            self._judge(unit)
+            return
+        work = self._worker.submit(unit.making.end, stop_reason)
+        self._ending.append(_Ending(unit, work, self._engine.metrics.num_steps + _END_STEPS))
+
+    def _is_due(self, ending: _Ending) -> bool:
+        """Tell whether to wait for a try to be checked. That goes by steps and not by the clock, so
+        that further tries begin at the same step each time: the same run gives the same audio."""
+        return self._engine.metrics.num_steps >= ending.due or not self._engine.has_work
+
+    def _judge(self, unit: UnitInWork) -> None:
+        """Keep a try that has ended, or make another."""
         making, kept = unit.making, unit.kept
-        making.end(stop_reason)
         if making.is_out:
             unit.items.extend(making.go_out())
         if kept is None or making.is_out or len(making.faults) < len(kept.faults):
