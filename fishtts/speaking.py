@@ -132,7 +132,9 @@ class Speaking:
         """Give a unit up; one that is done is left alone."""
         if self._units.pop(unit.request_id, None) is not None:
             self._engine.abort(unit.request_id)
-        self._ending = deque(ending for ending in self._ending if ending.unit is not unit)
+        for ending in [ending for ending in self._ending if ending.unit is unit]:
+            ending.work.cancel()
+            self._ending.remove(ending)
 
     def step(self) -> None:
         """Make a step with every unit that is in work; what comes of it lies in their ``items``."""
