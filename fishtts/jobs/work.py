@@ -224,7 +224,10 @@ class Work:
         counts = Counter(record.status for record in records)
         speed = self._progress.speed()
         self._progress.end(
-            **{status: counts[status] for status in ("ok", "skipped", "fell_short", "failed")},
+            ok=counts["ok"],
+            skipped=counts["skipped"],
+            fell_short=counts["fell_short"],
+            failed=counts["failed"],
             made_s=round(speed.audio_s, 3),
             work_s=round(speed.work_s, 3),
             file=str(self._wishes.joined or self._folder.path),

@@ -75,7 +75,7 @@ def record_of(line: ScriptLine) -> dict[str, str | int | float]:
         "out": line.out,
         "pause": line.pause_s,
     }
-    return {key: value for key, value in values.items() if value not in (None, "")}
+    return {key: value for key, value in values.items() if value is not None and value != ""}
 
 
 class _Record:
