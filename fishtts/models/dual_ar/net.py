@@ -266,17 +266,6 @@ class KVCache:
         if length > self.capacity:
             self._move(max(length, self.capacity * 2))
 
-    def copy(self, capacity: int) -> KVCache:
-        """A cache of its own with the same live positions and room for ``capacity``."""
-        twin = object.__new__(KVCache)
-        twin.keys, twin.values, twin.length = (
-            list(self.keys),
-            list(self.values),
-            self.length,
-        )
-        twin._move(max(capacity, self.length))
-        return twin
-
     def _move(self, capacity: int) -> None:
         """Take the live positions to larger tensors."""
         for stores in (self.keys, self.values):
