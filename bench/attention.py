@@ -11,24 +11,21 @@ instead. ``--dry-run`` runs the reference at tiny sizes on the CPU.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from kernels import (
     FLOOR_BYTES_PER_S,
-    TINY,
     Bench,
     Call,
     Row,
-    Sizes,
+    begin,
     describe,
     machine,
     measure_copy,
@@ -293,7 +290,7 @@ def plans(bench: Bench, shape: Shape, form: Form, batch: int, context: int) -> I
     if not bench.is_cuda:
         yield DecodePlan(64, -(-context // 64), 3)
         return
-    from fishtts.kernels.block_scaled import gpu_facts
+    from fishtts.kernels.launch import gpu_facts
 
     row_bytes = shape.head_dim * (1 if form.is_fp8 else 2)
     start = plan_decode(batch * shape.num_groups, context, row_bytes, gpu_facts(bench.device))
@@ -315,20 +312,7 @@ def with_copy_share(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--output", type=Path, help="also write the JSON to a file")
-    parser.add_argument("--sweep", action="store_true", help="time every plan of the decode step")
-    parser.add_argument("--only", default="", help="only forms whose name holds this")
-    parser.add_argument("--budget", type=float, default=300.0, help="seconds until rows are cut")
-    parser.add_argument("--dry-run", action="store_true", help="tiny sizes on the CPU")
-    args = parser.parse_args()
-
-    torch.manual_seed(0)
-    if args.dry_run:
-        torch.set_num_threads(1)
-    if not args.dry_run and not torch.cuda.is_available():
-        parser.error("there is no CUDA device; --dry-run runs the script without one")
-    bench = Bench("cpu", TINY, args.budget) if args.dry_run else Bench("cuda", Sizes(), args.budget)
+    args, bench = begin(__doc__, "the decode step", 300.0)
     shape = SMALL if args.dry_run else Shape()
     forms = [form for form in FORMS if args.only in form.name]
     result: dict[str, Any] = {"machine": machine(bench)}

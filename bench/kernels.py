@@ -218,7 +218,8 @@ class Form:
         """Multiply, by the plan of the table or by another."""
         if not x[0].is_cuda:
             return self.specified(x, weight)
-        from fishtts.kernels.block_scaled import gpu_facts, run_block_scaled
+        from fishtts.kernels.block_scaled import run_block_scaled
+        from fishtts.kernels.launch import gpu_facts
         from fishtts.kernels.mxfp8 import has_native_product, run_mxfp8
 
         if plan is None:
@@ -457,7 +458,7 @@ def plans(
         yield Plan(64, 16, 1, 2)
         yield Plan(64, 16, 2, 2)
         return
-    from fishtts.kernels.block_scaled import gpu_facts
+    from fishtts.kernels.launch import gpu_facts
 
     gpu = gpu_facts(bench.device)
     start = plan_product(num_tokens, num_rows, num_columns, gpu, token_bytes=token_bytes)
@@ -529,12 +530,13 @@ def machine(bench: Bench) -> dict[str, Any]:
     return about
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+def begin(doc: str | None, what_is_swept: str, budget_s: float) -> tuple[argparse.Namespace, Bench]:
+    """Read the options that benches of kernels share, and get the machine ready."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0] if doc else None)
     parser.add_argument("--output", type=Path, help="also write the JSON to a file")
-    parser.add_argument("--sweep", action="store_true", help="time every plan of the products")
+    parser.add_argument("--sweep", action="store_true", help=f"time every plan of {what_is_swept}")
     parser.add_argument("--only", default="", help="only forms whose name holds this")
-    parser.add_argument("--budget", type=float, default=540.0, help="seconds until rows are cut")
+    parser.add_argument("--budget", type=float, default=budget_s, help="seconds until rows are cut")
     parser.add_argument("--dry-run", action="store_true", help="tiny sizes on the CPU")
     args = parser.parse_args()
 
@@ -544,6 +546,11 @@ def main() -> int:
     if not args.dry_run and not torch.cuda.is_available():
         parser.error("there is no CUDA device; --dry-run runs the script without one")
     bench = Bench("cpu", TINY, args.budget) if args.dry_run else Bench("cuda", Sizes(), args.budget)
+    return args, bench
+
+
+def main() -> int:
+    args, bench = begin(__doc__, "the products", 540.0)
     forms = [form for form in FORMS if args.only in form.name]
     with torch.inference_mode():
         swept = sweep(bench, forms) if args.sweep else []

@@ -6,6 +6,7 @@ sentence; a hint says what to do next. Anything that is not a ``FishTTSError`` i
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
 
 
@@ -20,6 +21,10 @@ class ExitCode(IntEnum):
     DEVICE = 5
     TRY_AGAIN = 75
     INTERRUPTED = 130
+
+
+DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What the system says where a disk is full or failing, and another name would not help."""
 
 
 class FishTTSError(Exception):

@@ -245,7 +245,9 @@ class TTS:
             live=live,
         )
         # Who listens wants the first unit soon, and not all of them at once later.
-        return SpeechStream(self._read(reading, width=1 if live else self._width), reading.report)
+        return SpeechStream(
+            self._read(reading, width=1 if live else self.max_batch), reading.report
+        )
 
     def lines(self, lines: Iterable[Line]) -> Iterator[SpokenLine]:
         """Speak many lines together; each is answered when it is whole, in whatever order.
@@ -263,8 +265,8 @@ class TTS:
         try:
             while more or in_work:
                 for reading in in_work.values():
-                    reading.fill(self._width)
-                while more and self.speaking.num_units < self._width:
+                    reading.fill(self.max_batch)
+                while more and self.speaking.num_units < self.max_batch:
                     line = next(waiting, None)
                     more = line is not None
                     if line is None:
@@ -278,7 +280,7 @@ class TTS:
                         yield SpokenLine(line.key, None, error)
                         continue
                     made[line.key] = []
-                    in_work[line.key].fill(self._width)
+                    in_work[line.key].fill(self.max_batch)
                 self.speaking.step()
                 for key, reading in list(in_work.items()):
                     made[key].extend(reading.take())
@@ -311,10 +313,6 @@ class TTS:
     @property
     def max_batch(self) -> int:
         """Units that are spoken together at most."""
-        return self._width
-
-    @property
-    def _width(self) -> int:
         self.speaking  # noqa: B018 (it makes the engine)
         assert self._engine is not None
         return self._engine.capacity.max_batch

@@ -6,7 +6,6 @@ under its name only when it is whole. Knows nothing of text, codes or models.
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import stat
@@ -28,10 +27,9 @@ from fishtts.audio.encode import (
     with_libsndfile,
 )
 from fishtts.audio.sink import Sink
-from fishtts.errors import DeviceError, OutputError, UsageError
+from fishtts.errors import DISK_ERRORS, DeviceError, OutputError, UsageError
 from fishtts.types import Samples
 
-_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _MP3_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
 _OPUS_RATES = (48000,)
 
@@ -326,7 +324,7 @@ class _as_output_error:
 
 def _as_ours(error: OSError, place: str) -> DeviceError | OutputError:
     reason = error.strerror or str(error)
-    if error.errno in _DISK_ERRORS:
+    if error.errno in DISK_ERRORS:
         return DeviceError(f"Writing to {place} failed: {reason}.", hint="Free some space.")
     return OutputError(f"Writing to {place} failed: {reason}.")
 

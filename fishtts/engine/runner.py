@@ -123,7 +123,7 @@ class Runner:
         size = _ROWS if self._deterministic else max(1, len(drawn))
         states = list(hidden)
         for group in _groups(decode, size):
-            filled = self._filled(group, size if self._deterministic else len(group))
+            filled = self._filled(group, self._padded(group))
             store = self._pool.apart(filled.tables, filled.positions)
             rows = self._rows[filled.slots]
             states.append(self._net.backbone(rows[:, :, None], store)[: len(group)])
@@ -131,12 +131,16 @@ class Runner:
         for group, state in zip(
             _groups(drawn, size), torch.cat(states).split(size) if states else (), strict=True
         ):
-            filled = self._filled(group, size if self._deterministic else len(group))
+            filled = self._filled(group, self._padded(group))
             state = F.pad(state, (0, 0, 0, len(filled.places) - len(group)))
             width = self._draws.width(filled.places)
             rows = self._frames(state, filled.slots, filled.numbers, width)
             made.append(rows[: len(group)])
         return made
+
+    def _padded(self, group: Sequence[Request]) -> int:
+        """Rows that a group is filled up to."""
+        return _ROWS if self._deterministic else len(group)
 
     def _step_together(
         self,

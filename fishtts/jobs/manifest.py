@@ -7,7 +7,6 @@ are made.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from fishtts.errors import DeviceError, ModelError, OutputError
+from fishtts.errors import DISK_ERRORS, DeviceError, ModelError, OutputError
 
 VERSION = 1
 NAME = "manifest.jsonl"
@@ -217,7 +216,7 @@ def write_whole(path: Path, text: str) -> None:
 def disk_error(error: OSError, path: Path) -> DeviceError | OutputError:
     """Turn what the system says of a file into one sentence."""
     reason = error.strerror or str(error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+    if error.errno in DISK_ERRORS:
         return DeviceError(
             f'Writing to "{path}" failed: {reason}. What is finished is kept.',
             hint="Free some space and run the same command again.",

@@ -19,13 +19,11 @@ from torch import Tensor
 
 from fishtts.kernels.launch import (
     MAX_TILES,
-    capability,
     counters,
+    gpu_facts,
     launch_options,
-    num_processors,
-    shared_limit,
 )
-from fishtts.kernels.plans import BLOCK_K, Gpu, Plan, plan_product
+from fishtts.kernels.plans import BLOCK_K, Plan, plan_product
 from fishtts.kernels.reference import FP8, GROUP, check_columns, check_shape
 from fishtts.kernels.split_k import finish_tile, prefetch_rows
 
@@ -111,12 +109,6 @@ def block_scaled_kernel(
 
 
 @cache
-def gpu_facts(device: torch.device) -> Gpu:
-    """What a plan needs to know of a device; the interpreter counts as one with TMA."""
-    has_tma = device.type != "cuda" or capability(device) >= (9, 0)
-    return Gpu(num_processors(device), shared_limit(device), has_tma)
-
-
 def launches(
     plan: Plan, num_tokens: int, num_rows: int, like: Tensor
 ) -> Iterator[tuple[tuple[int, int, int], Tensor, Tensor, int]]:

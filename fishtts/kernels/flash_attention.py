@@ -21,10 +21,9 @@ from fishtts.kernels.attention_tiles import (
     load_transposed_values,
     round_rows,
 )
-from fishtts.kernels.block_scaled import gpu_facts
 from fishtts.kernels.checks import check_shape
 from fishtts.kernels.flash_decode import check_page_size, dot_precision, to_log2
-from fishtts.kernels.launch import launch_options
+from fishtts.kernels.launch import gpu_facts, launch_options
 
 
 @triton.jit

@@ -24,8 +24,7 @@ from fishtts.kernels.attention_tiles import (
     load_transposed_values,
     round_rows,
 )
-from fishtts.kernels.block_scaled import gpu_facts
-from fishtts.kernels.launch import MAX_TILES, counters, launch_options
+from fishtts.kernels.launch import MAX_TILES, counters, gpu_facts, launch_options
 
 
 @triton.jit

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fishtts.kernels.plans import Gpu
+
 MAX_TILES = 1024
 """Tiles of a split product that are in the making at a time: with 64x64 sums, 16 MB a split."""
 _MAX_STREAMS = 256
@@ -74,3 +76,9 @@ def launch_options(use_pdl: bool) -> dict[str, Any]:
     A product and a sum may become one instruction: Triton's default, which it announced to change.
     """
     return {"enable_fp_fusion": True, **({"launch_pdl": True} if use_pdl else {})}
+
+
+def gpu_facts(device: torch.device) -> Gpu:
+    """What a plan needs to know of a device; the interpreter counts as one with TMA."""
+    has_tma = device.type != "cuda" or capability(device) >= (9, 0)
+    return Gpu(num_processors(device), shared_limit(device), has_tma)

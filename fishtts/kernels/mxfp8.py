@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fishtts.kernels.block_scaled import gpu_facts, launches
-from fishtts.kernels.launch import capability, launch_options
+from fishtts.kernels.block_scaled import launches
+from fishtts.kernels.launch import capability, gpu_facts, launch_options
 from fishtts.kernels.plans import Plan, plan_product
 from fishtts.kernels.reference import FP8, GROUP, MX_GROUP, check_columns, check_shape
 from fishtts.kernels.split_k import finish_tile, prefetch_rows

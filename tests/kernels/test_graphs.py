@@ -12,8 +12,8 @@ from torch import Tensor
 pytest.importorskip("triton")
 
 from fishtts.kernels import reference
-from fishtts.kernels.block_scaled import gpu_facts, run_block_scaled
-from fishtts.kernels.launch import counters
+from fishtts.kernels.block_scaled import run_block_scaled
+from fishtts.kernels.launch import counters, gpu_facts
 from fishtts.kernels.mxfp8 import has_native_product, run_mxfp8
 from fishtts.kernels.plans import plan_product
 from fishtts.kernels.quantize import run_quantize, run_silu_mul

@@ -15,12 +15,11 @@ import triton
 from fishtts.kernels import reference
 from fishtts.kernels.block_scaled import (
     bsgemm,
-    gpu_facts,
     run_block_scaled,
     w8a16_linear,
     w8a16_swiglu,
 )
-from fishtts.kernels.launch import counters
+from fishtts.kernels.launch import counters, gpu_facts
 from fishtts.kernels.mxfp8 import mxfp8_linear, run_mxfp8
 from fishtts.kernels.plans import Plan
 from tests.kernels.conftest import IS_INTERPRETED
