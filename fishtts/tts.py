@@ -16,6 +16,7 @@ import torch
 
 from fishtts import hub, model_folder
 from fishtts.audio.tempo import check_speed
+from fishtts.cloning.likeness import decoded
 from fishtts.cloning.reencode import voice_for
 from fishtts.cloning.reference_audio import encode_reference, read_reference
 from fishtts.cloning.store import find_voice
@@ -179,11 +180,7 @@ class TTS:
 
     def play_voice(self, name: str) -> Audio:
         """Decode the recordings that a voice was made from."""
-        voice = voice_for(self.voice(name), self.codec)
-        codes = np.concatenate([reference.codes for reference in voice.references], axis=1)
-        with torch.inference_mode():
-            samples = self.codec.decode(torch.from_numpy(codes)).float().cpu().numpy()
-        return Audio(samples, self.sample_rate)
+        return decoded(self.voice(name), self.codec)
 
     def plan(
         self,

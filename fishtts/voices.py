@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from fishtts import hub, model_folder
 from fishtts.audio.read import read_audio
-from fishtts.cloning.reference_audio import resample
 from fishtts.cloning.store import Found, Store, find_voice
 from fishtts.cloning.voice_checks import all_encodings
 from fishtts.cloning.voice_file import SUFFIX, is_voice_file, read_voice, write_voice
@@ -176,20 +175,10 @@ def play(name: str, model: str, *, output: str, force: bool, as_json: bool) -> N
 
 
 def _heard(voice: Voice, place: _Place) -> Audio:
-    if voice.clips:
-        sample_rate = max(clip.sample_rate for clip in voice.clips)
-        samples = [resample(clip, sample_rate) for clip in voice.clips]
-        return Audio(np.concatenate(samples), sample_rate)
-    import torch
-
-    from fishtts.cloning.reencode import references_for
+    from fishtts.cloning.likeness import heard
     from fishtts.codec import load_codec
 
-    codec = load_codec(place.folder)
-    codes = np.concatenate([r.codes for r in references_for(voice, codec)], axis=1)
-    with torch.inference_mode():
-        decoded = codec.decode(torch.from_numpy(codes)).float().cpu().numpy()
-    return Audio(decoded, codec.sample_rate)
+    return heard(voice, lambda: load_codec(place.folder))
 
 
 def compare(names: Sequence[str], model: str, *, as_json: bool) -> None:
@@ -225,21 +214,18 @@ def _verdict(likeness: float, threshold: float) -> tuple[bool | None, str]:
 
 
 def _embedding(name: str, place: _Place) -> npt.NDArray[np.float32]:
-    """Take a voice's embedding if it is of the encoder that is here; else make it, from its clips
-    or from what its codes sound like."""
-    from fishtts.cloning import speaker_encoder
+    """Say who speaks in a voice, or in a recording."""
+    from fishtts.cloning.likeness import describe
+    from fishtts.codec import load_codec
 
     if model_folder.is_file_name(name) and not is_voice_file(name):
-        audio = read_audio(Path(name).expanduser())
+        voice = Voice(name, (), clips=(read_audio(Path(name).expanduser()),))
     else:
         voice = _find(name, place).voice
-        if voice.embedding is not None and voice.encoder == speaker_encoder.identity():
-            return voice.embedding
-        audio = _heard(voice, place)
-    try:
-        return speaker_encoder.embed(audio.samples, audio.sample_rate)
-    except ValueError:
-        raise AudioError(f'In "{name}" there is no sound to know a speaker by.') from None
+    found = describe(voice, lambda: load_codec(place.folder))
+    if found is None:
+        raise AudioError(f'In "{name}" there is no sound to know a speaker by.')
+    return found
 
 
 def rename(old: str, new: str, *, force: bool, as_json: bool) -> None:

@@ -6,33 +6,46 @@ encoder tells one person from another.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fishtts.cloning.reencode import references_for
+from fishtts.cloning.reference_audio import resample
 from fishtts.cloning.speaker_encoder import Embedding, embed, identity
-from fishtts.types import Samples, Voice
+from fishtts.types import Audio, Samples, Voice
 
 if TYPE_CHECKING:
     from fishtts.codec import Codec
 
 
-def describe(voice: Voice, codec: Codec) -> Embedding | None:
-    """Say who speaks in a voice: as its file has it, else from its clips, else from what its codes
-    sound like. ``None`` where there is no sound to know a speaker by."""
+def decoded(voice: Voice, codec: Codec) -> Audio:
+    """Decode the references of a voice, one after the other."""
+    import torch
+
+    codes = np.concatenate([r.codes for r in references_for(voice, codec)], axis=1)
+    with torch.inference_mode():
+        samples = codec.decode(torch.from_numpy(codes)).float().cpu().numpy()
+    return Audio(samples, codec.sample_rate)
+
+
+def heard(voice: Voice, codec: Callable[[], Codec]) -> Audio:
+    """Hear a voice: its clips, or what its codes sound like. ``codec`` is asked for only then."""
+    if not voice.clips:
+        return decoded(voice, codec())
+    sample_rate = max(clip.sample_rate for clip in voice.clips)
+    return Audio(np.concatenate([resample(c, sample_rate) for c in voice.clips]), sample_rate)
+
+
+def describe(voice: Voice, codec: Callable[[], Codec]) -> Embedding | None:
+    """Say who speaks in a voice: as its file has it if the encoder is the one that is here, else
+    from what is heard. ``None`` where there is no sound to know a speaker by."""
     if voice.embedding is not None and voice.encoder == identity():
         return voice.embedding
-    if voice.clips:
-        samples = np.concatenate([clip.samples for clip in voice.clips])
-        sample_rate = voice.clips[0].sample_rate
-    else:
-        import torch
-
-        codes = np.concatenate([reference.codes for reference in voice.references], axis=1)
-        samples = codec.decode(torch.from_numpy(codes)).float().cpu().numpy()
-        sample_rate = codec.sample_rate
+    audio = heard(voice, codec)
     try:
-        return embed(samples, sample_rate)
+        return embed(audio.samples, audio.sample_rate)
     except ValueError:
         return None
 

@@ -48,7 +48,7 @@ class Drift:
         from fishtts.cloning.likeness import describe
 
         if identity not in self._embeddings:
-            self._embeddings[identity] = None if voice is None else describe(voice, codec)
+            self._embeddings[identity] = None if voice is None else describe(voice, lambda: codec)
 
     def likeness(self, job: Job, samples: Samples, sample_rate: int) -> float | None:
         """Say how like its voice a line is, from 0 to 1; None for short lines and dialogues."""
