@@ -27,13 +27,14 @@ import numpy as np
 import torch
 
 from fishtts import TTS
-from fishtts.config import EngineConfig, SpeechConfig
+from fishtts.config import WEIGHT_FORMATS, EngineConfig, SpeechConfig
 from fishtts.engine.engine import Engine
 from fishtts.engine.request import FrameMade
 from fishtts.engine.runner import Runner
 from fishtts.models import LoadedModel
 from fishtts.models.dual_ar.config import DualARConfig
 from fishtts.models.dual_ar.net import DualAR
+from fishtts.models.quantized import quantize_net
 from fishtts.tts import Line
 from fishtts.types import Prompt, SamplingParams
 
@@ -121,8 +122,8 @@ def _first_frame_ms(tts: TTS, count: int, config: SpeechConfig) -> float:
     return took
 
 
-def random_s2_pro() -> LoadedModel:
-    """S2 Pro's architecture in full size, with random weights in bf16 on the GPU."""
+def random_s2_pro(form: str = "") -> LoadedModel:
+    """S2 Pro's architecture in full size, with random weights in bf16 on the GPU, or in FP8."""
     config = DualARConfig.from_dict(json.loads(GOLDEN_CONFIG.read_bytes()))
     with torch.device("meta"):
         net = DualAR(config)
@@ -133,6 +134,8 @@ def random_s2_pro() -> LoadedModel:
             weight.normal_(std=0.02, generator=generator)
         else:
             weight.fill_(1.0)
+    if form:
+        quantize_net(net, form)
     return LoadedModel(net, _NoPrompts(), config, Path(), torch.device("cuda"), torch.bfloat16)
 
 
@@ -232,13 +235,14 @@ def main() -> None:
     parser.add_argument("--max-batch", type=int, default=16)
     parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--gpu", action="store_true")
-    parser.add_argument("--kernels", action="store_true", help="attend by our own kernels")
+    parser.add_argument("--kernels", action="store_true", help="decode by our own kernels")
+    parser.add_argument("--form", default="", choices=("", *WEIGHT_FORMATS), help="FP8 weights")
     parser.add_argument("--profile", type=int, default=0, help="streams of a profiled step")
     parser.add_argument("--json", action="store_true", help="print JSON only")
     options = parser.parse_args()
     rows = []
     if options.gpu:
-        model = random_s2_pro()
+        model = random_s2_pro(options.form)
         counts = options.lines or [1, 16, 64]
         config = EngineConfig(
             "cuda", "bfloat16", max(counts), options.deterministic, options.kernels
