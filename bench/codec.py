@@ -1,12 +1,14 @@
 """How fast S2's codec decodes on a GPU: audio seconds a second, at its full size, random weights.
 
-    python bench/codec.py --gpu [--streams 1 16 64] [--chunk 8] [--layout fused channels time]
+    python bench/codec.py --gpu [--streams 1 16 64] [--chunk 8] [--layout units fused channels time]
                           [--dtype float16] [--profile] [--tune] [--budget 80]
     python bench/codec.py                           the same at a tiny size on the CPU: no speed
 
-A row is one way to convolve, one type, so many streams, and steps of ``--chunk`` frames, replayed
-as one CUDA graph. ``snr_db`` is the signal against its difference from float32, over the first
-frames of one stream; ``same_alone`` says that a stream has the same bits alone as beside others.
+A row is one way to convolve (our kernels with whole residual units in one, our kernels, torch's
+library with channels or positions as neighbours in memory), one type, so many streams, and steps of
+``--chunk`` frames, replayed as one CUDA graph. ``snr_db`` is the signal against its difference from
+float32, over the first frames of one stream; ``same_alone`` says that a stream has the same bits
+alone as beside others.
 ``--profile`` adds where the time of a step goes, by kernel; ``--tune`` times every convolution of
 the decoder in every tile, and in torch's library. A row that fails says why and the others go on.
 Prints a table, then the machine; the last line is JSON.
@@ -24,6 +26,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -32,9 +35,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fishtts.codec.dac import DacCodec, DacConfig, QuantizerConfig
-from fishtts.codec.dac_batch import Conv, DacBatch, LibraryConvolve, fused_convolve
+from fishtts.codec.dac_batch import Conv, Convolve, DacBatch, FusedConvolve, LibraryConvolve, Unit
 from fishtts.codec.transformer import TransformerConfig
-from fishtts.kernels.convolution_plans import ConvPlan, plan_conv
+from fishtts.kernels.convolution_plans import ConvPlan, plan_conv, plan_unit
 
 MATRIX_FLOPS_PER_S, MEMORY_BYTES_PER_S = 790e12, 4.3e12
 """What an H200 does at most, by NVIDIA's and our own measurement."""
@@ -46,6 +49,7 @@ TILES = (
     ConvPlan(256, 128, 64, 8, 3),
     ConvPlan(128, 64, 64, 4, 4),
     ConvPlan(256, 64, 64, 8, 3),
+    ConvPlan(256, 128, 64, 8, 3, extra_n=64),
 )
 TILES_OF_192 = (
     ConvPlan(128, 128, 64, 8, 3, extra_n=64),
@@ -70,6 +74,22 @@ TILES_OF_ONE = (
     ConvPlan(64, 16, 32, 4, 4),
 )
 """What is tried for so many channels out."""
+UNIT_TILES = {
+    192: (
+        ConvPlan(128, 128, 64, 8, 2, extra_n=64),
+        ConvPlan(128, 128, 64, 8, 3, extra_n=64),
+        ConvPlan(64, 128, 64, 4, 3, extra_n=64),
+        ConvPlan(256, 128, 64, 8, 3, extra_n=64),
+    ),
+    96: (
+        ConvPlan(128, 64, 32, 8, 4, extra_n=32),
+        ConvPlan(128, 64, 32, 4, 4, extra_n=32),
+        ConvPlan(128, 64, 32, 4, 6, extra_n=32),
+        ConvPlan(256, 64, 32, 8, 4, extra_n=32),
+        ConvPlan(256, 64, 64, 8, 3, extra_n=32),
+    ),
+}
+"""The same for whole residual units."""
 
 _small = TransformerConfig(
     n_layer=2, n_head=2, dim=128, head_dim=64, intermediate_size=192, window_size=6
@@ -133,9 +153,9 @@ class Bench:
     def batch(self, layout: str, dtype: str, streams: int, chunk: int) -> DacBatch:
         """A decoder of so many streams."""
         time_last = layout == "time"
-        convolve: Any = fused_convolve
-        if layout != "fused":
-            convolve = LibraryConvolve(time_last=time_last)
+        convolve: Convolve = LibraryConvolve(time_last=time_last)
+        if layout in ("units", "fused"):
+            convolve = FusedConvolve(by_units=layout == "units")
         return DacBatch(
             self.codec,
             num_slots=streams,
@@ -161,18 +181,20 @@ class Bench:
         row.ms = self.milliseconds(lambda: batch.decode(*inputs))
         row.audio_s_per_s = row.streams * row.chunk / self.rate / row.ms * 1000
 
-    def milliseconds(self, step: Callable[[], Tensor]) -> float:
-        """Median time of a step, replayed as a graph where there is a GPU."""
+    def milliseconds(self, step: Callable[[], Any], *, calls: int = 1, count: int = 20) -> float:
+        """Median time of a step, replayed as a graph of some where there is a GPU."""
         step()
         run: Callable[[], Any] = step
         if self.is_cuda:
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                step()
+                for _ in range(calls):
+                    step()
             run = graph.replay
             run()
-        return self.median(run, 20 if self.is_cuda else 2)
+            return self.median(run, count) / calls
+        return self.median(run, 2)
 
     def median(self, run: Callable[[], Any], count: int) -> float:
         """Median milliseconds of one run."""
@@ -244,97 +266,129 @@ def random_codec(config: DacConfig, device: torch.device) -> DacCodec:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
-    """One convolution of the decoder: its operands in a step, and what follows it."""
+class Trial:
+    """One way to do one layer: its operations a call, and whether it is ours to compile."""
 
-    name: str
-    conv: Conv
-    length: int
-    ends: dict[str, Any]
+    layer: str
+    way: str
+    run: Callable[[], Any]
+    flops: float
+    is_ours: bool = True
 
 
-def layers(batch: DacBatch, streams: int) -> Iterator[Layer]:
-    """Every kind of convolution that a step makes."""
-    device, dtype = batch.device, batch.dtype
-
-    def ends(conv: Conv, length: int, residual: bool, keep: bool) -> dict[str, Any]:
-        channels = conv.weight.shape[0] // conv.stride
-        shape = (streams, length * conv.stride, channels)
-        some = torch.randn(shape, device=device).to(dtype) if residual else None
-        alpha = torch.full((channels,), 1.5, device=device)
-        return {"residual": some, "alpha": alpha, "context": 6, "keep": keep}
-
+def trials(batch: DacBatch, streams: int) -> Iterator[Trial]:
+    """Every kind of convolution that a step makes, in every tile and by the library."""
     length = batch.chunk_frames * 4
-    yield Layer("first", batch._first, length, ends(batch._first, length, False, False))
+    yield from conv_trials(batch, "first", batch._first, streams, length)
     for index, block in enumerate(batch._blocks):
-        up = block.up
-        yield Layer(f"{index}.up", up, length, ends(up, length, False, True))
-        length *= up.stride
-        wide, pointwise = block.units[1].wide, block.units[1].pointwise
-        yield Layer(f"{index}.wide", wide, length, ends(wide, length, False, False))
-        yield Layer(f"{index}.pointwise", pointwise, length, ends(pointwise, length, True, True))
-    yield Layer("last", batch._last, length, {"out_dtype": torch.float32})
+        yield from conv_trials(batch, f"{index}.up", block.up, streams, length, keep=True)
+        length *= block.up.stride
+        unit = block.units[1]
+        yield from conv_trials(batch, f"{index}.wide", unit.wide, streams, length)
+        yield from conv_trials(
+            batch, f"{index}.pointwise", unit.pointwise, streams, length, residual=True, keep=True
+        )
+        yield from unit_trials(batch, f"{index}.unit", unit, streams, length)
+    yield from conv_trials(batch, "last", batch._last, streams, length, is_last=True)
+
+
+def random(batch: DacBatch, *shape: int) -> Tensor:
+    """Random values in the decoder's type."""
+    return torch.randn(shape, device=batch.device).to(batch.dtype)
+
+
+def conv_trials(
+    batch: DacBatch,
+    layer: str,
+    conv: Conv,
+    streams: int,
+    length: int,
+    *,
+    residual: bool = False,
+    keep: bool = False,
+    is_last: bool = False,
+) -> Iterator[Trial]:
+    """One convolution with what follows it."""
+    from fishtts.kernels.convolution import run_causal_conv
+
+    num_out, taps, num_in = conv.weight.shape
+    channels = num_out // conv.stride
+    signal = random(batch, streams, conv.context + length, num_in)
+    some = random(batch, streams, length * conv.stride, channels) if residual else None
+    alpha = torch.full((channels,), 1.5, device=batch.device)
+    ends: dict[str, Any] = {"residual": some, "alpha": alpha, "context": 6, "keep": keep}
+    if is_last:
+        ends = {"out_dtype": torch.float32}
+    flops = 2 * streams * length * num_out * taps * num_in
+    planned = plan_conv(num_out, num_in)
+    tiles = {192: TILES_OF_192, 96: TILES_OF_96, 1: TILES_OF_ONE}.get(num_out, TILES)
+    operands = (signal, conv.weight, conv.bias)
+    steps = {"dilation": conv.dilation, "stride": conv.stride}
+    for plan in dict.fromkeys([planned, *tiles]):
+        run = partial(run_causal_conv, plan, *operands, **steps, **ends)
+        yield Trial(layer, named(plan, planned), run, flops)
+    library = LibraryConvolve(time_last=False)
+    yield Trial(layer, "library", partial(library.conv, signal, conv, **ends), flops, False)
+    alone = partial(
+        F.conv2d,
+        signal.transpose(1, 2)[:, :, None],
+        library.weight(conv),
+        conv.bias.to(batch.dtype),
+        dilation=(1, conv.dilation),
+    )
+    yield Trial(layer, "library, convolution alone", alone, flops, False)
+
+
+def unit_trials(
+    batch: DacBatch, layer: str, unit: Unit, streams: int, length: int
+) -> Iterator[Trial]:
+    """A whole residual unit."""
+    from fishtts.kernels.convolution import run_residual_unit
+
+    channels, taps, _ = unit.wide.weight.shape
+    signal = random(batch, streams, unit.wide.context + length, channels)
+    residual = random(batch, streams, length, channels)
+    flops = 2 * streams * length * channels * channels * (taps + 1)
+    ends: dict[str, Any] = {"residual": residual, "alpha": unit.alpha, "context": 6, "keep": True}
+    apart = FusedConvolve(by_units=False)
+    yield Trial(layer, "two launches", partial(apart.unit, signal, unit, **ends), flops)
+    planned = plan_unit(channels)
+    operands = (signal, unit.wide.weight, unit.wide.bias, unit.inner_alpha)
+    operands += (unit.pointwise.weight[:, 0], unit.pointwise.bias, residual, unit.alpha)
+    for plan in UNIT_TILES.get(channels, ()):
+        run = partial(
+            run_residual_unit, plan, *operands, dilation=unit.wide.dilation, context=6, keep=True
+        )
+        yield Trial(layer, named(plan, planned), run, flops)
+
+
+def named(plan: ConvPlan, planned: ConvPlan | None) -> str:
+    """A tile in words."""
+    extra = f"+{plan.extra_n}" if plan.extra_n else ""
+    name = f"{plan.block_m}x{plan.block_n}{extra}x{plan.block_k} w{plan.num_warps}"
+    return f"{name} s{plan.num_stages}{' (planned)' if plan == planned else ''}"
 
 
 def tune(bench: Bench, streams: int, chunk: int, dtype: str, part: str) -> list[dict[str, Any]]:
-    """Time every convolution in every tile. With a ``part`` (i/n) compile that share, no more."""
-    from fishtts.kernels.convolution import run_causal_conv
-
+    """Time every layer in every way. With a ``part`` (i/n) compile that share, no more."""
     batch = bench.batch("fused", dtype, 1, chunk)
-    library = LibraryConvolve(time_last=False)
     mine, parts = map(int, part.split("/")) if part else (0, 1)
-    found, number = [], 0
-    for layer in layers(batch, 2 if part else streams):
-        conv = layer.conv
-        num_out, taps, num_in = conv.weight.shape
-        shape = (2 if part else streams, conv.context + layer.length, num_in)
-        signal = torch.randn(shape, device=bench.device).to(batch.dtype)
-        flops = 2 * shape[0] * layer.length * num_out * taps * num_in
-        planned = plan_conv(num_out, num_in)
-        tiles = {192: TILES_OF_192, 96: TILES_OF_96, 1: TILES_OF_ONE}.get(num_out, TILES)
-        runs: list[tuple[str, Callable[[], Any]]] = []
-        for plan in dict.fromkeys([planned, *tiles]):
-            extra = f"+{plan.extra_n}" if plan.extra_n else ""
-            name = f"{plan.block_m}x{plan.block_n}{extra}x{plan.block_k} w{plan.num_warps}"
-            name += f" s{plan.num_stages}{' (planned)' if plan == planned else ''}"
-
-            def fused(plan: ConvPlan = plan, signal: Tensor = signal, layer: Layer = layer) -> Any:
-                conv = layer.conv
-                return run_causal_conv(
-                    plan,
-                    *(signal, conv.weight, conv.bias),
-                    dilation=conv.dilation,
-                    stride=conv.stride,
-                    **layer.ends,
-                )
-
-            runs.append((name, fused))
-        if not part:
-            runs.append(("library", lambda s=signal, la=layer: library(s, la.conv, **la.ends)))
-            bias = conv.bias.to(batch.dtype)
-            wide, weight = signal.transpose(1, 2)[:, :, None], library._weight(conv)
-            dilation = (1, conv.dilation)
-            runs.append(
-                (
-                    "library, convolution alone",
-                    lambda a=wide, w=weight, b=bias, d=dilation: F.conv2d(a, w, b, dilation=d),
-                )
-            )
-        for name, run in runs:
-            number += 1
-            if part and number % parts != mine:
-                continue
-            if not bench.has_time:
-                return found
-            entry: dict[str, Any] = {"layer": layer.name, "way": name}
-            try:
-                run()
-                if not part:
-                    entry["us"] = 1000 * bench.median(run, 7)
-                    entry["tflops"] = flops / entry["us"] / 1e6
-            except Exception as error:  # whatever it is, the others are still worth their time
-                entry["fault"] = str(error).split("\n")[0][:150] or type(error).__name__
-            found.append(entry)
+    found = []
+    for number, trial in enumerate(trials(batch, 2 if part else streams)):
+        if part and (number % parts != mine or not trial.is_ours):
+            continue
+        if not bench.has_time:
+            break
+        entry: dict[str, Any] = {"layer": trial.layer, "way": trial.way}
+        try:
+            if part:
+                trial.run()
+            else:
+                entry["us"] = 1000 * bench.milliseconds(trial.run, calls=3, count=7)
+                entry["tflops"] = trial.flops / entry["us"] / 1e6
+        except Exception as error:  # whatever it is, the others are still worth their time
+            entry["fault"] = str(error).split("\n")[0][:150] or type(error).__name__
+        found.append(entry)
     return found
 
 
@@ -428,7 +482,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--chunk", type=int, default=8, help="frames of a step")
     parser.add_argument("--chunks", type=int, nargs="*", default=[4, 16, 32], help="others")
-    parser.add_argument("--layout", nargs="+", default=["fused", "channels", "time"])
+    parser.add_argument("--layout", nargs="+", default=["units", "fused", "channels", "time"])
     parser.add_argument("--dtype", nargs="+", default=["float16", "bfloat16"])
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--tune", action="store_true")

@@ -43,10 +43,21 @@ class Conv:
         return (self.weight.shape[1] - 1) * self.dilation
 
 
-class Convolve(Protocol):
-    """A convolution and what lies between it and the next; see ``kernels.causal_conv``."""
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A residual unit: an activation (made by whoever comes before), a wide convolution, another
+    activation and a pointwise convolution."""
 
-    def __call__(
+    alpha: Tensor
+    wide: Conv
+    inner_alpha: Tensor
+    pointwise: Conv
+
+
+class Convolve(Protocol):
+    """How convolutions are done, with what lies between two of them; see ``kernels``."""
+
+    def conv(
         self,
         signal: Tensor,
         conv: Conv,
@@ -58,31 +69,93 @@ class Convolve(Protocol):
         out_dtype: torch.dtype | None = None,
     ) -> tuple[Any, Any]: ...
 
+    def unit(
+        self,
+        signal: Tensor,
+        unit: Unit,
+        *,
+        residual: Tensor,
+        alpha: Tensor,
+        context: int,
+        keep: bool,
+    ) -> tuple[Any, Any]: ...
 
-def fused_convolve(
+
+class FusedConvolve:
+    """Convolve by our own kernels. ``by_units`` does narrow residual units in one launch."""
+
+    def __init__(self, *, by_units: bool = True) -> None:
+        self._by_units = by_units
+
+    def conv(
+        self,
+        signal: Tensor,
+        conv: Conv,
+        *,
+        residual: Tensor | None = None,
+        alpha: Tensor | None = None,
+        context: int = 0,
+        keep: bool = True,
+        out_dtype: torch.dtype | None = None,
+    ) -> tuple[Any, Any]:
+        """A convolution; see ``kernels.causal_conv``."""
+        made: tuple[Any, Any] = kernels.causal_conv(
+            signal,
+            conv.weight,
+            conv.bias,
+            dilation=conv.dilation,
+            stride=conv.stride,
+            residual=residual,
+            alpha=alpha,
+            context=context,
+            keep=keep,
+            out_dtype=out_dtype,
+        )
+        return made
+
+    def unit(
+        self,
+        signal: Tensor,
+        unit: Unit,
+        *,
+        residual: Tensor,
+        alpha: Tensor,
+        context: int,
+        keep: bool,
+    ) -> tuple[Any, Any]:
+        """A residual unit; see ``kernels.residual_unit``."""
+        if not self._by_units:
+            return in_two(self, signal, unit, residual, alpha, context, keep)
+        made: tuple[Any, Any] = kernels.residual_unit(
+            signal,
+            unit.wide.weight,
+            unit.wide.bias,
+            unit.inner_alpha,
+            unit.pointwise.weight[:, 0],
+            unit.pointwise.bias,
+            residual,
+            alpha,
+            dilation=unit.wide.dilation,
+            context=context,
+            keep=keep,
+        )
+        return made
+
+
+def in_two(
+    convolve: Convolve,
     signal: Tensor,
-    conv: Conv,
-    *,
-    residual: Tensor | None = None,
-    alpha: Tensor | None = None,
-    context: int = 0,
-    keep: bool = True,
-    out_dtype: torch.dtype | None = None,
-) -> tuple[Tensor | None, Tensor | None]:
-    """Convolve by our own kernel, in one launch."""
-    made: tuple[Tensor | None, Tensor | None] = kernels.causal_conv(
-        signal,
-        conv.weight,
-        conv.bias,
-        dilation=conv.dilation,
-        stride=conv.stride,
-        residual=residual,
-        alpha=alpha,
-        context=context,
-        keep=keep,
-        out_dtype=out_dtype,
+    unit: Unit,
+    residual: Tensor,
+    alpha: Tensor,
+    context: int,
+    keep: bool,
+) -> tuple[Any, Any]:
+    """A residual unit as two convolutions."""
+    _, hidden = convolve.conv(signal, unit.wide, alpha=unit.inner_alpha, keep=False)
+    return convolve.conv(
+        hidden, unit.pointwise, residual=residual, alpha=alpha, context=context, keep=keep
     )
-    return made
 
 
 class LibraryConvolve:
@@ -95,7 +168,7 @@ class LibraryConvolve:
         self._time_last = time_last
         self._weights: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def _weight(self, conv: Conv) -> Tensor:
+    def weight(self, conv: Conv) -> Tensor:
         """The library's form of a weight: [N, C, 1, taps], neighbours as in the signal."""
         made = self._weights.get(id(conv.weight))
         if made is None:
@@ -106,7 +179,7 @@ class LibraryConvolve:
             self._weights[id(conv.weight)] = made
         return made[1]
 
-    def __call__(
+    def conv(
         self,
         signal: Tensor,
         conv: Conv,
@@ -116,10 +189,11 @@ class LibraryConvolve:
         context: int = 0,
         keep: bool = True,
         out_dtype: torch.dtype | None = None,
-    ) -> tuple[Tensor | None, Tensor | None]:
+    ) -> tuple[Any, Any]:
+        """A convolution; see ``kernels.causal_conv``."""
         x = signal.transpose(1, 2)[:, :, None]
         bias = conv.bias.to(signal.dtype)
-        y = F.conv2d(x, self._weight(conv), bias, dilation=(1, conv.dilation))[:, :, 0]
+        y = F.conv2d(x, self.weight(conv), bias, dilation=(1, conv.dilation))[:, :, 0]
         if conv.stride > 1 and self._time_last:
             y = y.unflatten(1, (conv.stride, -1)).permute(0, 2, 3, 1).flatten(2)
             y = y.contiguous().transpose(1, 2)
@@ -131,15 +205,18 @@ class LibraryConvolve:
         total, wave = kernels.snake(y, alpha, residual=residual, context=context)
         return total if keep else None, wave
 
-
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """A residual unit."""
-
-    alpha: Tensor
-    wide: Conv
-    inner_alpha: Tensor
-    pointwise: Conv
+    def unit(
+        self,
+        signal: Tensor,
+        unit: Unit,
+        *,
+        residual: Tensor,
+        alpha: Tensor,
+        context: int,
+        keep: bool,
+    ) -> tuple[Any, Any]:
+        """A residual unit."""
+        return in_two(self, signal, unit, residual, alpha, context, keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +225,7 @@ class _Block:
 
     alpha: Tensor
     up: Conv
-    units: tuple[_Unit, ...]
+    units: tuple[Unit, ...]
 
 
 def conv_of(layer: nn.Module, dtype: torch.dtype) -> Conv:
@@ -180,10 +257,10 @@ def _block(block: nn.Module, dtype: torch.dtype) -> _Block:
     return _Block(alpha_of(snake), conv_of(up, dtype), tuple(_unit(unit, dtype) for unit in units))
 
 
-def _unit(unit: nn.Module, dtype: torch.dtype) -> _Unit:
+def _unit(unit: nn.Module, dtype: torch.dtype) -> Unit:
     assert isinstance(unit, ResidualUnit)
     outer, wide, inner, pointwise = unit.block
-    return _Unit(alpha_of(outer), conv_of(wide, dtype), alpha_of(inner), conv_of(pointwise, dtype))
+    return Unit(alpha_of(outer), conv_of(wide, dtype), alpha_of(inner), conv_of(pointwise, dtype))
 
 
 class _Codebooks:
@@ -321,14 +398,14 @@ class DacBatch:
         num_slots: int,
         chunk_frames: int,
         dtype: torch.dtype,
-        convolve: Convolve = fused_convolve,
+        convolve: Convolve | None = None,
         time_last: bool = False,
     ) -> None:
         assert chunk_frames >= 3, "a step is at least as long as each convolution looks back"
         self.chunk_frames, self.num_slots, self.dtype = chunk_frames, num_slots, dtype
         self.samples_per_frame, self.num_codebooks = codec.samples_per_frame, codec.num_codebooks
         self.device = next(codec.parameters()).device
-        self._convolve, self._time_last = convolve, time_last
+        self._convolve, self._time_last = convolve or FusedConvolve(), time_last
         quantizer = codec.quantizer
         with torch.inference_mode():
             self._codebooks = _Codebooks(codec)
@@ -406,28 +483,27 @@ class DacBatch:
         ends = [(block.alpha, block.up.context) for block in blocks]
         ends.append((self._last_alpha, self._last.context))
         alpha, context = ends[0]
-        _, wave = convolve(signal, self._first, alpha=alpha, context=context, keep=False)
+        _, wave = convolve.conv(signal, self._first, alpha=alpha, context=context, keep=False)
         for index, (block, end) in enumerate(zip(blocks, ends[1:], strict=True)):
             self._carry(wave, f"{index}.up", slots, is_new)
             starts = [(unit.alpha, unit.wide.context) for unit in block.units]
             alpha, context = starts[0]
-            x, wave = convolve(wave, block.up, alpha=alpha, context=context)
+            x, wave = convolve.conv(wave, block.up, alpha=alpha, context=context)
             for number, (unit, following) in enumerate(
                 zip(block.units, [*starts[1:], end], strict=True)
             ):
                 self._carry(wave, f"{index}.{number}", slots, is_new)
-                _, wave = convolve(wave, unit.wide, alpha=unit.inner_alpha, keep=False)
                 alpha, context = following
-                x, wave = convolve(
+                x, wave = convolve.unit(
                     wave,
-                    unit.pointwise,
+                    unit,
                     residual=x,
                     alpha=alpha,
                     context=context,
                     keep=number + 1 < len(block.units),
                 )
         self._carry(wave, "last", slots, is_new)
-        samples, _ = convolve(wave, self._last, out_dtype=torch.float32)
+        samples, _ = convolve.conv(wave, self._last, out_dtype=torch.float32)
         return samples[..., 0].tanh()
 
     def _carry(self, signal: Tensor, name: str, slots: Tensor, is_new: Tensor) -> None:

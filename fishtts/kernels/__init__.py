@@ -36,6 +36,7 @@ OPS = (
     "snake",
     "causal_conv",
     "carry_context_",
+    "residual_unit",
 )
 """Functions that every backend has, with the signatures of ``reference.py``."""
 

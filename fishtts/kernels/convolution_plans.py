@@ -30,3 +30,17 @@ def plan_conv(num_out: int, num_in: int) -> ConvPlan:
     if num_out % 96 == 0:
         return ConvPlan(128, 64, block_k, 4, 4, extra_n=32)
     return ConvPlan(128, 64, block_k, 4, 4)
+
+
+def plan_unit(num_channels: int) -> ConvPlan | None:
+    """Choose the tile of a whole residual unit, or none where it is two convolutions.
+
+    A tile holds all channels, twice: beyond 192 they do not fit.
+    """
+    if num_channels == 192:
+        return ConvPlan(128, 128, 64, 8, 3, extra_n=64)
+    if num_channels == 96:
+        return ConvPlan(128, 64, 32, 8, 4, extra_n=32)
+    if num_channels in (16, 32, 64, 128):
+        return ConvPlan(128, num_channels, min(num_channels, 64), 8, 3)
+    return None

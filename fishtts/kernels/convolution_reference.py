@@ -157,3 +157,39 @@ def causal_conv(
     made = new_signal(signal, signal.shape[0], context + length, channels)
     made[:, context:] = rounded(snake_of(y, alpha), signal.dtype)
     return total, made
+
+
+def residual_unit(
+    signal: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    inner_alpha: Tensor,
+    pointwise: Tensor,
+    pointwise_bias: Tensor,
+    residual: Tensor,
+    alpha: Tensor,
+    *,
+    dilation: int = 1,
+    context: int = 0,
+    keep: bool = True,
+) -> tuple[Tensor | None, Tensor]:
+    """Convolve, activate, convolve pointwise, add, activate: two ``causal_conv`` in one.
+
+    Shapes: signal [B, (taps - 1) dilation + T, C], weight [C, taps, C], pointwise [C, C], biases
+    and alphas [C] float32, residual [B, T, C] -> the sum [B, T, C], or None, and the signal
+    [B, context + T, C].
+    Rounds: what lies between the convolutions once, as ``causal_conv`` does.
+    """
+    _, hidden = causal_conv(signal, weight, bias, dilation=dilation, alpha=inner_alpha, keep=False)
+    assert hidden is not None
+    total, wave = causal_conv(
+        hidden,
+        pointwise[:, None],
+        pointwise_bias,
+        residual=residual,
+        alpha=alpha,
+        context=context,
+        keep=keep,
+    )
+    assert wave is not None
+    return total, wave

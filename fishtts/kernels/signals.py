@@ -36,11 +36,17 @@ def snake_of(x, alpha):
 
 
 @triton.jit
-def store_rounded(ptr, x, mask):
-    """Round float32 to what a pointer points to, saturating in float16."""
-    if ptr.dtype.element_ty == tl.float16:
+def rounded(x, kind: tl.constexpr):
+    """Round float32 to a type, saturating in float16."""
+    if kind == tl.float16:
         x = tl.minimum(tl.maximum(x, -65504.0), 65504.0)
-    tl.store(ptr, x.to(ptr.dtype.element_ty), mask=mask)
+    return x.to(kind)
+
+
+@triton.jit
+def store_rounded(ptr, x, mask):
+    """Round float32 to what a pointer points to, and write it."""
+    tl.store(ptr, rounded(x, ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit

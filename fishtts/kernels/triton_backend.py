@@ -6,7 +6,7 @@ Owns nothing but the list. Imports Triton: only where it is installed.
 from __future__ import annotations
 
 from fishtts.kernels.block_scaled import bsgemm, w8a16_linear, w8a16_swiglu
-from fishtts.kernels.convolution import causal_conv
+from fishtts.kernels.convolution import causal_conv, residual_unit
 from fishtts.kernels.flash_attention import causal_attention, paged_prefill
 from fishtts.kernels.flash_decode import paged_decode
 from fishtts.kernels.mxfp8 import mxfp8_linear
@@ -39,6 +39,7 @@ __all__ = [
     "quantize_128x128",
     "residual_rms_norm",
     "residual_rms_norm_quantize",
+    "residual_unit",
     "silu_mul",
     "silu_mul_quantize",
     "snake",
