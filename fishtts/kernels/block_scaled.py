@@ -9,7 +9,6 @@ no model.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import torch
@@ -108,7 +107,6 @@ def block_scaled_kernel(
     )
 
 
-@cache
 def launches(
     plan: Plan, num_tokens: int, num_rows: int, like: Tensor
 ) -> Iterator[tuple[tuple[int, int, int], Tensor, Tensor, int]]:
