@@ -11,7 +11,10 @@ reason.
 
 With ``--start``, a folder with ``model.safetensors`` and ``codec.safetensors``, training goes on
 from there: encoder and quantiser stay as they are, so that codes and voices made with them stay
-true. The folder is waited for when it is first needed. ``--toy`` does a few steps of everything.
+true. The folder is waited for when it is first needed. ``--only decoder`` leaves the language
+model as it is: after a short time of speech, all seconds are the decoder's. It needs ``--start``,
+of which the codec is enough, and a light pack (``lighten.py``) will do. ``--toy`` does a few steps
+of everything.
 """
 
 from __future__ import annotations
@@ -33,13 +36,15 @@ class Plan:
 
     ``speech`` ends the first round of speech on every GPU, ``more_speech`` the second one, on the
     first of several GPUs; ``whole`` the codec's first stage. ``model`` is the language model's
-    share of what is left where one GPU does it all.
+    share of what is left where one GPU does it all. ``only_speech`` ends the speech where nothing
+    but the decoder is trained.
     """
 
     speech: float = 0.09
     more_speech: float = 0.19
     whole: float = 0.29
     model: float = 0.65
+    only_speech: float = 0.115
     hours: float = 200.0
     toy: bool = False
 
@@ -56,6 +61,8 @@ TOY = {
 TOY_HOURS = 0.004
 # Of the learning rates, where training goes on from finished weights.
 WARM_RATE = 0.5
+# Lines a step of the decoder then: judges gain more from more steps than from more lines.
+WARM_BATCH = 32
 Process = subprocess.Popen[bytes]
 
 
@@ -147,15 +154,19 @@ class Run:
             return self.weights("codec.safetensors")
         return self.whole / "codec.safetensors"
 
-    def train_codec(self, stage: str, until: float) -> Process:
-        """One stage of the codec, on the first GPU."""
+    def train_codec(self, stage: str, until: float, after: Path | None = None) -> Process:
+        """One stage of the codec, on the first GPU. Where it begins only ``after`` a file exists,
+        it is the process that waits for ``--start``."""
         out = self.whole if stage == "whole" else self.decoder
         options: list[object] = [stage, "--shards", self.shards, "--out", out]
         options += ["--seconds", self.left(until)]
         if stage == "decoder":
-            options += ["--start", self.frozen_codec()]
+            if after is not None:
+                options += ["--after", after, "--start", self.start_folder / "codec.safetensors"]
+            else:
+                options += ["--start", self.frozen_codec()]
             if self.start_folder is not None:
-                options += ["--rate", WARM_RATE, "--judged-from", 0.05]
+                options += ["--rate", WARM_RATE, "--judged-from", 0.0, "--batch", WARM_BATCH]
         return self.launch(stage, 0, "train_codec", *options)
 
     def train_ar(self, gpu: int, seconds: float) -> Process:
@@ -195,6 +206,21 @@ def more_codes(run: Run) -> None:
     run.once("more").touch()
 
 
+def decoder_only(run: Run) -> None:
+    """Speech, and the decoder, whose process starts and takes the speech in meanwhile."""
+    speech = run.once("speech")
+    decoder = run.train_codec("decoder", 1.0, after=speech)
+    try:
+        if not speech.exists():
+            until = run.plan.only_speech
+            run.finish(**{f"speech{i}": run.speak(i, until, i) for i in range(run.gpus)})
+            speech.touch()
+    except BaseException:
+        decoder.terminate()
+        raise
+    run.finish(decoder=decoder)
+
+
 def drive(run: Run) -> None:
     """All stages; see the module's docstring."""
     if not run.once("codes").exists():
@@ -221,12 +247,15 @@ def main() -> None:
     parser.add_argument("--start", type=Path, help="a folder with weights to go on from")
     parser.add_argument("--gpus", type=int, default=0, help="as many as there are")
     parser.add_argument("--toy", action="store_true", help="a few steps of everything")
+    parser.add_argument("--only", choices=("decoder",), help="train nothing else")
     args = parser.parse_args()
+    if args.only and args.start is None:
+        parser.error("--only decoder needs --start: the codec whose decoder goes on")
     run = Run(args, Plan(toy=args.toy))
     for name in ("done", "failed"):
         (args.work / name).unlink(missing_ok=True)
     try:
-        drive(run)
+        (decoder_only if args.only else drive)(run)
     except BaseException as error:
         (args.work / "failed").write_text(f"{error}\n")
         raise

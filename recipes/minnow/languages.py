@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from num2words import num2words
 
 CODES = ("en", "es", "fr", "it", "pt")
 """In the order of their numbers in a pack."""
@@ -121,6 +120,9 @@ def help_pages(folder: Path, language: str) -> Iterator[str]:
 
 def templates(language: str, rng: np.random.Generator, count: int) -> Iterator[str]:
     """Names, numbers, days and questions in simple frames, and short lines."""
+    # Here, because the machine that trains need not have it.
+    from num2words import num2words
+
     rules = LANGUAGES[language]
     names, days = rules.names.split(), rules.days.split()
     yield from re.findall(r"[^.!?]+[.!?]", rules.short)

@@ -93,7 +93,9 @@ def run_judge(judge: PeriodJudge | SpectrumJudge, x: Tensor) -> list[Tensor]:
     """Every layer's activations, the verdict last."""
     features = []
     for layer in judge.layers:
-        x = F.leaky_relu(layer(x), 0.1)
+        # The layout that 16-bit convolutions compute in: any other is turned into it, time and
+        # again. What has one channel has no layout of its own, so it is asked for at every layer.
+        x = F.leaky_relu(layer(x.contiguous(memory_format=torch.channels_last)), 0.1)
         features.append(x)
     return [*features, judge.output(x)]
 

@@ -127,7 +127,8 @@ def main() -> None:
     parser.add_argument("--wait", type=float, default=0.0)
     parser.add_argument("--until", default="", help="files below ROOT, with commas between")
     parser.add_argument("--max-file-mb", type=float, default=15.5, help="in MiB")
-    args = parser.parse_args()
+    # The files may stand after the options: plain parsing would take them for none.
+    args = parser.parse_intermixed_args()
     if args.command == "unpack":
         unpack(args.parts, args.root)
         return

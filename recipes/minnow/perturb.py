@@ -18,16 +18,26 @@ NUM_PEAKS = 3
 
 def perturb(wave: Tensor, sample_rate: int) -> Tensor:
     """Send each line through a channel of its own; its loudness stays. float32 [B, N] -> [B, N]."""
+    return recordings(wave, sample_rate)[0]
+
+
+def recordings(wave: Tensor, sample_rate: int) -> tuple[Tensor, Tensor]:
+    """(poor recordings, good ones of the same voices): each line through a channel of its own.
+
+    The good one keeps the channel's tone, which may be the speaker's; it has no room, no narrow
+    band and no noise. Both are aligned with ``wave`` and equally loud. float32 [B, N] each.
+    """
     length = wave.shape[1]
     echo = int(ECHO_S * sample_rate)
     size = length + echo + (length + echo) % 2
     spectrum = torch.fft.rfft(wave, n=size)
     room = torch.fft.rfft(_rooms(wave.shape[0], echo, sample_rate, wave.device), n=size)
-    curve = _curves(wave.shape[0], spectrum.shape[1], sample_rate, wave.device)
-    heard = torch.fft.irfft(spectrum * room * curve, n=size)[:, :length]
+    tone, band = _curves(wave.shape[0], spectrum.shape[1], sample_rate, wave.device)
+    heard = torch.fft.irfft(spectrum * room * tone * band, n=size)[:, :length]
+    good = torch.fft.irfft(spectrum * tone, n=size)[:, :length]
     level = _rms(wave)
-    heard = heard * (level / _rms(heard))
-    return (heard + _noise(heard, sample_rate) * level).clamp(-1, 1)
+    heard, good = heard * (level / _rms(heard)), good * (level / _rms(good))
+    return (heard + _noise(heard, sample_rate) * level).clamp(-1, 1), good.clamp(-1, 1)
 
 
 def _rms(wave: Tensor) -> Tensor:
@@ -53,8 +63,8 @@ def _rooms(batch: int, length: int, sample_rate: int, device: torch.device) -> T
     return direct + tail * loud * (at > 0.002)
 
 
-def _curves(batch: int, bins: int, sample_rate: int, device: torch.device) -> Tensor:
-    """Gain of every bin: a slope, a few wide peaks, and for half of the lines a narrow band."""
+def _curves(batch: int, bins: int, sample_rate: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Gains of every bin: a slope with a few wide peaks; a band, narrow for half of the lines."""
     hertz = torch.linspace(0, sample_rate / 2, bins, device=device)[None].clamp(min=20)
     octave = torch.log2(hertz / 1000)
     decibels = _uniform(batch, -2.5, 2.5, device) * octave
@@ -66,7 +76,7 @@ def _curves(batch: int, bins: int, sample_rate: int, device: torch.device) -> Te
     high = math.log2(11.0) * (1 - narrow) + narrow * _uniform(batch, 1.6, 3.2, device)
     low = -6.0 * (1 - narrow) + narrow * _uniform(batch, -4.5, -1.8, device)
     band = torch.sigmoid((high - octave) * 12) * torch.sigmoid((octave - low) * 12)
-    return 10 ** (decibels.clamp(-20, 12) / 20) * band
+    return 10 ** (decibels.clamp(-20, 12) / 20), band
 
 
 def _noise(wave: Tensor, sample_rate: int) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from recipes.minnow.perturb import perturb
+from recipes.minnow.perturb import recordings
 from recipes.minnow.texts import Texts
 
 SAMPLE_RATE = 24000
@@ -116,10 +116,11 @@ class AudioPool:
         self.count.fill_(self.num_utterances)
         return True
 
-    def draw(self, batch: int, frames: int, poor: int = 0) -> tuple[Tensor, Tensor]:
-        """Random segments at random gain. (wave float32 [B, N], labels int64 [B, 2 * frames]).
+    def draw(self, batch: int, frames: int, poor: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Random segments at random gain.
 
-        The first ``poor`` of them are poor recordings.
+        (heard, wanted, labels): float32 [B, N] twice, int64 [B, 2 * frames]. The first ``poor`` are
+        heard as poor recordings and wanted as good ones; of the others the two are the same.
         """
         device = self.device
         which = (torch.rand(batch, device=device) * self.count).long()
@@ -134,9 +135,11 @@ class AudioPool:
         index = ((start + offset)[:, None] * FRAME + at).clamp(max=len(self.audio) - 1)
         gain = torch.rand(batch, 1, device=device) * 0.75 + 0.5
         wave = self.audio[index].float() / 32768 * inside * gain
+        heard = wanted = wave
         if poor:
-            wave = torch.cat((perturb(wave[:poor], SAMPLE_RATE), wave[poor:]))
+            bad, good = recordings(wave[:poor], SAMPLE_RATE)
+            heard, wanted = torch.cat((bad, wave[poor:])), torch.cat((good, wave[poor:]))
         at = torch.arange(frames * 2, device=device)[None]
         inside = offset[:, None] * 2 + at < length[:, None] * 2
         labels = self.labels[((start + offset)[:, None] * 2 + at).clamp(max=len(self.labels) - 1)]
-        return wave, torch.where(inside, labels.long(), NO_LABEL)
+        return heard, wanted, torch.where(inside, labels.long(), NO_LABEL)

@@ -6,7 +6,11 @@
 The second stage freezes encoder and quantiser, so that codes already made stay true. Both save
 every minute to ``OUT/codec.safetensors``, with the seconds spent, and go on from there when run
 again. ``--seconds`` are those that are left: the learning rate comes down to its end in them,
-whatever was spent before. A part of every batch is made poor recordings (``perturb.py``).
+whatever was spent before. A part of every batch is made poor recordings (``perturb.py``); the
+decoder learns to make good ones of them.
+
+With ``--after FILE`` the process takes in speech until that file exists, and so do the weights to
+start from: what it costs to start is spent while others speak. The waiting counts as time spent.
 """
 
 from __future__ import annotations
@@ -31,6 +35,10 @@ from recipes.minnow.texts import Texts
 
 NUM_PHONEMES = 178
 SAVE_EVERY_S = 60.0
+AVERAGE_SHARE = 1e-3
+# Noise under what the judges hear (-80 dB), the same under both: else they tell digital silence,
+# which pads short lines and which no decoder makes.
+DITHER = 1e-4
 
 
 def is_hidden_matrix(name: str, p: nn.Parameter) -> bool:
@@ -118,7 +126,7 @@ class WholeCodec:
 
     def step(self) -> None:
         device, config = self.pool.device, self.codec.config
-        wave, labels = self.pool.draw(self.batch, self.frames, self.batch // 4)
+        wave, _, labels = self.pool.draw(self.batch, self.frames, self.batch // 4)
         books = config.num_residual_codebooks
         keep = torch.randint(1, books + 1, (self.batch,), device=device)
         keep = torch.where(torch.rand(self.batch, device=device) < 0.3, keep, books)
@@ -154,7 +162,11 @@ class WholeCodec:
 
 
 class DecoderOnly:
-    """Stage two: the decoder on frozen codes, later against the judges."""
+    """Stage two: the decoder on frozen codes, later against the judges.
+
+    What is kept is a running average of the decoder's weights: against judges the weights of any
+    one step wander.
+    """
 
     def __init__(self, codec: SpectralCodec, pool: AudioPool, batch: int, frames: int) -> None:
         device = pool.device
@@ -163,6 +175,8 @@ class DecoderOnly:
         codec.decoder.requires_grad_(True)
         self.distance = SpectralDistance(codec.sample_rate).to(device)
         self.jury = Jury().to(device)
+        self.num_poor = batch // 8
+        self.average = Average(codec.decoder)
         self.optimiser = Optimiser(
             codec.decoder.named_parameters(),
             is_hidden_matrix,
@@ -186,17 +200,17 @@ class DecoderOnly:
     def _pair(self) -> tuple[Tensor, Tensor]:
         """(made, target) without the last windows."""
         device, config = self.pool.device, self.codec.config
-        wave, _ = self.pool.draw(self.batch, self.frames, self.batch // 8)
+        wave, wanted, _ = self.pool.draw(self.batch, self.frames, self.num_poor)
         half = {"dtype": torch.bfloat16, "enabled": device.type == "cuda"}
         with torch.no_grad():
             with torch.autocast(device.type, **half):
                 z = self.codec.encoder(wave)
             # Codes are found in float32, as they are at inference.
             z = self.codec.quantizer(z.float().transpose(1, 2)).transpose(1, 2)
-        with torch.autocast(device.type, **half):
-            made = self.codec.synthesise(z)
+        # 16-bit activations are noise at -37 dB, which judges hear and the decoder cannot help.
+        made = self.codec.synthesise(z)
         end = wave.shape[1] - (config.window // config.hop) * config.hop
-        return made[:, :end], wave[:, :end]
+        return made[:, :end], wanted[:, :end]
 
     def plain_step(self) -> None:
         made, wave = self._pair()
@@ -211,12 +225,17 @@ class DecoderOnly:
         device = self.pool.device
         made, wave = self._pair()
         mel, linear = self.distance(made, wave)
-        # Judges are dear: they see half of the lines, and three quarters of a second of each.
+        # Judges are dear: they see half of the lines, and three quarters of a second of each. Of
+        # the poor recordings they see half too: what those lack cannot be made up truly.
         crop = min(self.codec.sample_rate * 3 // 4, made.shape[1])
-        half = max(1, self.batch // 2)
+        first = self.num_poor // 2
+        judged = slice(first, first + max(1, self.batch // 2))
         start = (torch.rand((), device=device) * (made.shape[1] - crop)).long()
         at = start + torch.arange(crop, device=device)
-        real, fake = wave[:half].index_select(1, at), made[:half].index_select(1, at)
+        real, fake = (
+            side[judged].index_select(1, at) + DITHER * torch.randn(1, crop, device=device)
+            for side in (wave, made)
+        )
         autocast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
         self.jury.requires_grad_(True)
         with autocast:
@@ -229,7 +248,7 @@ class DecoderOnly:
             with torch.no_grad():
                 judged_real = self.jury(real)
             adversarial, matching = maker_loss(judged_real, self.jury(fake))
-        loss = 15.0 * mel + 2.0 * linear + self.ramp * (adversarial + 2.0 * matching)
+        loss = 15.0 * mel + linear + self.ramp * (adversarial + 2.0 * matching)
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step(5.0)
@@ -239,16 +258,39 @@ class DecoderOnly:
             self.report[name].copy_(value.detach())
 
     def set_progress(self, progress: float, step: int, scale: float) -> None:
-        warm = min(1.0, (step + 1) / 200) * scale
-        rate = warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
-        self.optimiser.set_rate(rate)
-        self.jury_optimiser.set_rate(max(rate, 0.1))
+        warm = min(1.0, (step + 1) / 200)
+        down = 0.5 * (1 + math.cos(math.pi * progress))
+        self.optimiser.set_rate(scale * warm * (0.02 + 0.98 * down))
+        # The judges know nothing at first, whatever the decoder knows: ``scale`` is not theirs.
+        self.jury_optimiser.set_rate(warm * max(down, 0.1))
 
 
-def save(codec: SpectralCodec, out: Path, clock: Clock) -> None:
-    """Write the weights beside and rename them into place."""
+class Average:
+    """An exponential moving average of a module's parameters, over about the last 1,000 updates."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.live = dict(module.named_parameters())
+        self.kept = {name: p.detach().clone() for name, p in self.live.items()}
+        self.updates = 0
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take in the parameters as they are now. Early on the average is over fewer updates."""
+        self.updates += 1
+        share = max(AVERAGE_SHARE, 9 / (9 + self.updates))
+        torch._foreach_lerp_(list(self.kept.values()), list(self.live.values()), share)
+
+
+def save(
+    codec: SpectralCodec, out: Path, clock: Clock, instead: dict[str, Tensor] | None = None
+) -> None:
+    """Write the weights, some ``instead`` of the codec's own, beside and rename them into place."""
     out.mkdir(parents=True, exist_ok=True)
-    tensors = {k: v.detach().contiguous().cpu() for k, v in codec.state_dict().items()}
+    state = codec.state_dict() | (instead or {})
+    tensors = {k: v.detach().contiguous().cpu() for k, v in state.items()}
+    broken = next((k for k, v in tensors.items() if not torch.isfinite(v).all()), None)
+    if broken is not None:
+        raise SystemExit(f'"{broken}" is not finite any more; the weights of a minute ago are kept')
     save_file(tensors, out / "codec.tmp", metadata=clock.metadata)
     (out / "codec.tmp").rename(out / "codec.safetensors")
 
@@ -317,6 +359,7 @@ def train_whole(
         if clock.steps % 25 == 0:
             pool.poll(args.shards)
         clock.tick(stage.report, lambda: save(codec, args.out, clock), f"hours {pool.hours:.1f}")
+    save(codec, args.out, clock)
 
 
 def train_decoder(
@@ -324,6 +367,11 @@ def train_decoder(
 ) -> None:
     stage = DecoderOnly(codec, pool, args.batch, args.frames)
     plain, judged = CapturedStep(stage.plain_step), CapturedStep(stage.judged_step)
+
+    def store() -> None:
+        kept = {f"decoder.{name}": p for name, p in stage.average.kept.items()}
+        save(codec, args.out, clock, kept)
+
     num_judged = 0
     while clock.progress < 1.0:
         progress = clock.progress
@@ -335,9 +383,11 @@ def train_decoder(
             num_judged += 1
             stage.ramp.fill_(min(1.0, max(0.0, (num_judged - 200) / 600)))
             judged()
+        stage.average.update()
         if clock.steps % 25 == 0:
             pool.poll(args.shards)
-        clock.tick(stage.report, lambda: save(codec, args.out, clock), f"hours {pool.hours:.1f}")
+        clock.tick(stage.report, store, f"hours {pool.hours:.1f}")
+    store()
 
 
 def arguments() -> argparse.Namespace:
@@ -346,6 +396,7 @@ def arguments() -> argparse.Namespace:
     for name in ("--shards", "--pack", "--out"):
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--start", type=Path, help="weights to start from, until OUT has some")
+    parser.add_argument("--after", type=Path, help="take in speech until this file exists")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--rate", type=float, default=1.0, help="of the learning rate")
     parser.add_argument("--batch", type=int, default=48)
@@ -358,30 +409,44 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def gather(pool: AudioPool, shards: Path, awaited: list[Path], end: float) -> None:
+    """Take in speech until there is no more for the moment and the files ``awaited`` exist."""
+    while True:
+        is_ready = all(path.exists() for path in awaited)
+        if pool.poll(shards):
+            continue
+        if is_ready and pool.used:
+            return
+        if time.monotonic() > end:
+            missing = [str(path) for path in awaited if not path.exists()] or ["any speech"]
+            raise SystemExit(f"the time is up, without {', '.join(missing)}")
+        time.sleep(0.2)
+
+
 def main() -> None:
+    begun = time.monotonic()
     args = arguments()
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
     device = torch.device(args.device)
-    codec = SpectralCodec(SpectralConfig()).to(device)
     kept = args.out / "codec.safetensors"
     start = kept if kept.exists() else args.start
+    pool = AudioPool(Texts.load(args.pack), args.hours, device)
+    gather(pool, args.shards, [path for path in (args.after, start) if path], begun + args.seconds)
+    codec = SpectralCodec(SpectralConfig()).to(device)
     if start is not None:
         codec.load_state_dict({k: v.float() for k, v in load_file(start).items()})
-    pool = AudioPool(Texts.load(args.pack), args.hours, device)
-    while not pool.poll(args.shards):
-        time.sleep(0.2)
+    print(f"begins after {time.monotonic() - begun:.0f} s, hours {pool.hours:.1f}", flush=True)
     clock = Clock(
-        args.seconds,
+        max(1.0, begun + args.seconds - time.monotonic()),
         args.stage,
         args.print_every,
         spent=seconds_spent(kept),
         max_steps=args.max_steps,
     )
     (train_whole if args.stage == "whole" else train_decoder)(codec, pool, clock, args)
-    save(codec, args.out, clock)
     print(f"{args.stage} done after {clock.steps} steps", flush=True)
 
 

@@ -16,10 +16,13 @@ from fishtts.codec.spectral import SpectralCodec, SpectralConfig
 from fishtts.models.dual_ar.config import DualARConfig
 from fishtts.models.dual_ar.net import DualAR
 from recipes.minnow.layout import model_config
-from recipes.minnow.perturb import perturb
+from recipes.minnow.lighten import lighten
+from recipes.minnow.losses import Jury
+from recipes.minnow.perturb import perturb, recordings
+from recipes.minnow.pool import AudioPool
 from recipes.minnow.texts import Texts
 from recipes.minnow.train_ar import initialise
-from recipes.minnow.train_codec import Clock, seconds_spent
+from recipes.minnow.train_codec import Average, Clock, gather, save, seconds_spent
 
 LINES = ("It rained.", "Who is there?", "¿Qué hora es?", "Come in and sit down.")
 
@@ -104,6 +107,94 @@ def test_a_toy_run_trains_decoder_and_language_model_and_can_be_resumed(tmp_path
     assert codes["is_poor"].dtype == torch.bool
 
 
+@pytest.mark.timeout(600)
+def test_the_decoder_alone_is_trained_from_a_codec_that_comes_late(tmp_path: Path) -> None:
+    pack, work, start = (tmp_path / name for name in ("pack", "work", "start"))
+    write_pack(pack)
+    write_speech(work / "shards")
+    (work / "speech.done").touch()
+    command = [sys.executable, "-m", "recipes.minnow.drive", "--toy", "--seconds", "300"]
+    command += ["--gpus", "1", "--pack", str(pack), "--work", str(work), "--start", str(start)]
+    with subprocess.Popen([*command, "--only", "decoder"]) as driver:
+        write_start(tmp_path / "made")
+        (tmp_path / "made" / "model.safetensors").unlink()
+        (tmp_path / "made").rename(start)
+        assert driver.wait() == 0
+    assert (work / "done").exists()
+    assert not (work / "ar").exists()
+    assert not (work / "codes").exists()
+    before = load_file(start / "codec.safetensors")
+    after = load_file(work / "decoder" / "codec.safetensors")
+    changed = {k.split(".")[0] for k, v in after.items() if not torch.equal(v, before[k].float())}
+    assert changed == {"decoder"}
+
+
+def test_the_decoder_alone_needs_a_codec_to_go_on_from(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "recipes.minnow.drive", "--only", "decoder", "--seconds", "1"]
+    command += ["--pack", str(tmp_path), "--work", str(tmp_path / "work")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--only decoder needs --start" in done.stderr
+
+
+def test_a_start_that_never_comes_ends_with_its_name(tmp_path: Path) -> None:
+    write_pack(tmp_path / "pack")
+    write_speech(tmp_path / "shards")
+    pool = AudioPool(Texts.load(tmp_path / "pack"), 0.05, torch.device("cpu"))
+    with pytest.raises(SystemExit, match=r"the time is up, without .*codec"):
+        gather(pool, tmp_path / "shards", [tmp_path / "codec.safetensors"], 0.0)
+    assert pool.used
+    gather(pool, tmp_path / "shards", [], 0.0)
+
+
+def test_the_average_follows_closely_at_first_and_slowly_later() -> None:
+    layer = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.zeros_(layer.weight)
+    average = Average(layer)
+    torch.nn.init.ones_(layer.weight)
+    average.update()
+    assert average.kept["weight"].item() == pytest.approx(0.9)
+    average.updates, before = 50_000, average.kept["weight"].item()
+    average.update()
+    assert average.kept["weight"].item() - before == pytest.approx(0.1e-3, rel=0.01)
+
+
+def test_weights_that_are_not_finite_do_not_replace_good_ones(tmp_path: Path) -> None:
+    codec = SpectralCodec(SpectralConfig())
+    clock = Clock(1.0, "decoder", 1)
+    instead = {"decoder.norm.bias": torch.full((512,), 3.0)}
+    save(codec, tmp_path, clock, instead)
+    kept = load_file(tmp_path / "codec.safetensors")
+    assert torch.equal(kept["decoder.norm.bias"], instead["decoder.norm.bias"])
+    instead["decoder.norm.bias"][5] = torch.nan
+    with pytest.raises(SystemExit, match="is not finite any more"):
+        save(codec, tmp_path, clock, instead)
+    again = load_file(tmp_path / "codec.safetensors")
+    assert torch.equal(again["decoder.norm.bias"], kept["decoder.norm.bias"])
+
+
+def test_judges_hear_each_line_by_itself() -> None:
+    torch.manual_seed(0)
+    jury = Jury()
+    wave = torch.randn(3, 18000) * 0.1
+    together = jury(wave)
+    alone = jury(wave[1:2])
+    for ours, theirs in zip(together, alone, strict=True):
+        torch.testing.assert_close(ours[-1][1:2], theirs[-1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_light_pack_keeps_the_tokens_and_who_is_held_out(tmp_path: Path) -> None:
+    write_pack(tmp_path / "pack")
+    texts = Texts.load(tmp_path / "pack")
+    (tmp_path / "light").mkdir()
+    assert lighten(texts, 1, tmp_path / "light") == 2
+    light = Texts.load(tmp_path / "light")
+    assert light.is_training.tolist() == [True, False]
+    assert light.tokens(0).tolist() == texts.tokens(0).tolist()
+    assert light.tokens(1).tolist() == texts.tokens(3).tolist()
+    assert light.spans(1)[0].tolist() == [-1] * len(LINES[3])
+
+
 def test_texts_come_back_as_they_were_written(tmp_path: Path) -> None:
     write_pack(tmp_path / "pack")
     texts = Texts.load(tmp_path / "pack")
@@ -130,3 +221,19 @@ def test_a_poor_recording_keeps_its_length_and_its_loudness_and_no_two_are_alike
     assert 0.8 < levels.min() < levels.max() < 1.2
     assert torch.unique(poor, dim=0).shape[0] == 16
     assert torch.isfinite(perturb(torch.zeros(2, 4800), 24000)).all()
+
+
+def test_the_good_recording_of_a_poor_one_has_its_tone_and_loudness_but_not_its_noise() -> None:
+    torch.manual_seed(0)
+    # A tone in the middle of every band, then silence: what is heard there is room and noise.
+    wave = torch.sin(torch.arange(48000) * 0.26) * 0.3
+    wave[24000:] = 0
+    poor, good = recordings(wave.expand(32, -1), 24000)
+    assert good.shape == poor.shape
+    levels = good.square().mean(1).sqrt() / wave.square().mean().sqrt()
+    assert 0.9 < levels.min() < levels.max() < 1.1
+    # No delay: at once as loud as later.
+    assert (good[:, 100:1000].abs().amax(1) > 0.25).all()
+    rests = [side[:, 30000:].square().mean(1).sqrt() for side in (poor, good)]
+    assert rests[1].max() < 1e-3
+    assert (rests[0] > 1e-3).float().mean() > 0.4

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import tarfile
 import zlib
 from pathlib import Path
@@ -40,6 +42,21 @@ def test_weights_of_sixteen_bits_come_back_as_they_were(tmp_path: Path, dtype: t
     with safe_open(here / "ar/model.safetensors", framework="pt") as file:
         assert file.metadata() == {"seconds": "61.5"}
     assert (here / "log/ar.log").read_text() == "step 1\n"
+
+
+def test_the_command_takes_the_files_after_its_options(tmp_path: Path) -> None:
+    weights(tmp_path, "decoder/codec.safetensors", torch.float16)
+    (tmp_path / "drive.log").write_text("all done\n")
+    (tmp_path / "done").touch()
+    program = [sys.executable, "-m", "recipes.minnow.parcel"]
+    waiting = ["--wait", "60", "--until", "done,failed"]
+    parts = str(tmp_path / "parts")
+    ends = ["--out", parts, "decoder/codec.safetensors", "drive.log", "log/*.log"]
+    subprocess.run([*program, "pack", "--root", str(tmp_path), *waiting, *ends], check=True)
+    here = tmp_path / "here"
+    subprocess.run([*program, "unpack", "--parts", parts, "--root", str(here)], check=True)
+    assert (here / "decoder/codec.safetensors").exists()
+    assert (here / "drive.log").read_text() == "all done\n"
 
 
 def test_float32_weights_are_rounded_to_float16(tmp_path: Path) -> None:
