@@ -198,7 +198,8 @@ def profile(engine: Engine, count: int) -> str:
         torch.cuda.synchronize()
     while engine.has_work:
         engine.step()
-    return str(found.key_averages().table(sort_by="self_cuda_time_total", row_limit=32, max_name_column_width=70))
+    options = {"sort_by": "self_cuda_time_total", "row_limit": 32, "max_name_column_width": 70}
+    return str(found.key_averages().table(**options))
 
 
 def machine() -> dict[str, str]:
