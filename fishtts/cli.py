@@ -697,7 +697,7 @@ def verify(
     offline: Offline = False,
 ) -> None:
     """Compare what a model says in FP8 with what it says in bf16: tokens, logits, layers."""
-    from fishtts.verify import verify as compare
+    from fishtts.verify.command import verify as compare
 
     compare(
         model,

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from fishtts import verify as verify_module
 from fishtts.errors import ExitCode, ModelError
-from fishtts.models import load_model
+from fishtts.models import LoadedModel, load_model
+from fishtts.models.dual_ar.config import DualARConfig
 from fishtts.models.dual_ar.net import DualAR
-from fishtts.verify import GateError, Trace, trace, verify
+from fishtts.verify import command
+from fishtts.verify.command import GateError, verify
+from fishtts.verify.comparison import Case, Trace, dense_of, judge, trace
+from fishtts.verify.prompts import NUM_FRAMES
 from tests.fakes import run_fishtts
 from tests.goldens import config_values
 from tests.models.test_quantize_folder import model_folder
@@ -27,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def few_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_module, "PROMPTS", ("Hello.", "Is it late?"))
+    monkeypatch.setattr(command, "PROMPTS", ("Hello.", "Is it late?"))
 
 
 def judged(output: str) -> dict[str, object]:
@@ -40,7 +44,9 @@ def test_a_trace_is_greedy_decoding(folder: Path) -> None:
     model = load_model(folder, device="cpu", dtype=torch.float32)
     assert isinstance(model.net, DualAR)
     made = trace(model, model.prompts.build("Hello."))
-    assert len(made.layers) == model.config.slow.n_layer  # type: ignore[attr-defined]
+    assert len(made.tokens) == len(made.hidden) == NUM_FRAMES
+    config: DualARConfig = model.config  # type: ignore[assignment]
+    assert len(made.layers) == config.slow.n_layer + config.fast.n_layer
     for tokens, logits in zip(made.tokens, made.logits, strict=True):
         assert [int(values.argmax()) for values in logits] == tokens
     again = trace(model, model.prompts.build("Hello."), follow=made)
@@ -63,6 +69,56 @@ def test_following_a_trace_takes_its_tokens_and_not_ones_own(folder: Path) -> No
     assert not torch.equal(followed.logits[1][0], made.logits[1][0])
 
 
+def mixed_cases(model: LoadedModel) -> list[Case]:
+    """Cases of uneven lengths, one of them longer than a chunk of a prompt."""
+    texts = ("Hello.", "Is it late? " * 30, "No.", "The harbour was empty.")
+    return [Case(text, "", model.prompts.build(text)) for text in texts]
+
+
+def test_a_batch_says_what_each_of_it_says_alone(folder: Path) -> None:
+    model = load_model(folder, device="cpu", dtype=torch.float32)
+    cases = mixed_cases(model)
+    dense = dense_of(model, cases)
+    assert [len(tokens) for tokens in dense.together] == [NUM_FRAMES] * len(cases)
+    assert dense.num_same_together == len(cases)
+    verdict = judge("itself", "tokens", dense, model, model)
+    assert verdict.passed
+    assert verdict.num_equal == verdict.num_equal_together == len(cases)
+
+
+def test_a_token_that_differs_in_the_batch_only_fails_and_is_told(folder: Path) -> None:
+    model = load_model(folder, device="cpu", dtype=torch.float32)
+    dense = dense_of(model, mixed_cases(model))
+    frames = [list(frame) for frame in dense.together[2]]
+    logits = dense.alone[2].logits[3][4]
+    best, second = logits.topk(2)[1].tolist()
+    assert frames[3][4] == best
+    frames[3][4] = second
+    tampered = replace(dense, together=(*dense.together[:2], frames, dense.together[3]))
+    verdict = judge("itself", "tokens", tampered, model, model)
+    assert not verdict.passed
+    assert (verdict.num_equal, verdict.num_equal_together) == (4, 3)
+    (miss,) = verdict.mismatches
+    assert (miss.text, miss.in_batch, miss.frame, miss.codebook) == ("No.", True, 3, 4)
+    assert miss.margin == pytest.approx(float(logits[second] - logits[best]), abs=1e-4)
+
+
+def test_an_end_where_the_other_goes_on_is_a_mismatch(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_model(folder, device="cpu", dtype=torch.float32)
+    ending = load_model(folder, device="cpu", dtype=torch.float32)
+    end = torch.zeros(1, model.config.codebook_size + 1)
+    end[:, -1] = 1e6
+    heard = ending.net.slow_logits
+    monkeypatch.setattr(ending.net, "slow_logits", lambda hidden: heard(hidden) + end)
+    cases = mixed_cases(model)[:2]
+    for dense_model, other in ((model, ending), (ending, model)):
+        verdict = judge("x", "tokens", dense_of(dense_model, cases), dense_model, other)
+        assert (verdict.num_equal, verdict.num_equal_together) == (0, 0)
+        assert {(miss.frame, miss.codebook) for miss in verdict.mismatches} == {(0, 0)}
+
+
 def test_a_model_passes_against_itself(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,7 +126,7 @@ def test_a_model_passes_against_itself(
     verify(str(folder), (), keep={}, quantized=str(twin), device="cpu", as_json=True)
     (verdict,) = judged(capsys.readouterr().out)["verdicts"]  # type: ignore[misc]
     assert verdict["passed"]
-    assert verdict["num_cases"] == verdict["num_equal"] == 2
+    assert verdict["num_cases"] == verdict["num_equal"] == verdict["num_equal_together"] == 2
     assert verdict["num_draws"] == verdict["num_draws_equal"]
     assert verdict["logits_error"] == 0
     assert min(verdict["layer_cosines"]) == pytest.approx(1)
