@@ -11,12 +11,21 @@ import pytest
 import torch
 
 from fishtts.errors import ExitCode, ModelError
-from fishtts.models import LoadedModel, load_model
+from fishtts.models import LoadedModel, load_model, read_config
 from fishtts.models.dual_ar.config import DualARConfig
 from fishtts.models.dual_ar.net import DualAR
+from fishtts.models.random_model import random_model
 from fishtts.verify import command
-from fishtts.verify.command import GateError, verify
-from fishtts.verify.comparison import Case, Trace, dense_of, judge, trace
+from fishtts.verify.command import RANDOM_LENGTHS, GateError, Request, random_cases, verify
+from fishtts.verify.comparison import (
+    MAX_LOGITS_ERROR,
+    MIN_COSINE,
+    Case,
+    Trace,
+    dense_of,
+    judge,
+    trace,
+)
 from fishtts.verify.prompts import NUM_FRAMES
 from tests.fakes import run_fishtts
 from tests.goldens import config_values
@@ -123,7 +132,7 @@ def test_a_model_passes_against_itself(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     twin = shutil.copytree(folder, tmp_path / "twin")
-    verify(str(folder), (), keep={}, quantized=str(twin), device="cpu", as_json=True)
+    verify(Request(str(folder), quantized=str(twin), device="cpu", as_json=True))
     (verdict,) = judged(capsys.readouterr().out)["verdicts"]  # type: ignore[misc]
     assert verdict["passed"]
     assert verdict["num_cases"] == verdict["num_equal"] == verdict["num_equal_together"] == 2
@@ -136,7 +145,7 @@ def test_a_format_that_changes_tokens_fails_and_says_where(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(GateError, match="bsfp8") as error:
-        verify(str(folder), ("bsfp8",), keep={}, device="cpu")
+        verify(Request(str(folder), ("bsfp8",), device="cpu"))
     assert error.value.exit_code == ExitCode.FELL_SHORT
     output = capsys.readouterr().out
     assert "bsfp8: FAILED" in output
@@ -148,7 +157,7 @@ def test_the_yardstick_is_shown_and_passes_no_gate(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(GateError) as error:
-        verify(str(folder), (), keep={}, device="cpu")
+        verify(Request(str(folder), device="cpu"))
     assert "float32" not in error.value.message
     assert "float32: for comparison" in capsys.readouterr().out
 
@@ -156,7 +165,7 @@ def test_the_yardstick_is_shown_and_passes_no_gate(
 def test_a_copy_of_another_model_is_refused(folder: Path, tmp_path: Path) -> None:
     other = model_folder(tmp_path / "other", config_values())
     with pytest.raises(ModelError, match="sizes differ"):
-        verify(str(folder), (), keep={}, quantized=str(other), device="cpu")
+        verify(Request(str(folder), quantized=str(other), device="cpu"))
 
 
 def test_the_commands_quantise_and_judge_a_copy(folder: Path, tmp_path: Path) -> None:
@@ -187,3 +196,68 @@ def test_wishes_that_make_no_sense_are_refused(
     assert done.returncode == ExitCode.USAGE
     assert words in done.stderr.decode()
     assert not (tmp_path / "copy").exists()
+
+
+def test_random_weights_are_judged_by_values_and_not_by_tokens(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(GateError, match="not near bf16 in: w8a16"):
+        verify(Request(str(folder), ("w8a16",), random=True, device="cpu", as_json=True))
+    answer = judged(capsys.readouterr().out)
+    (verdict,) = answer["verdicts"]  # type: ignore[misc]
+    assert answer["random"]
+    assert verdict["gate"] == "values"
+    assert verdict["num_cases"] == 2 * len(RANDOM_LENGTHS)
+    slow, fast = 2, 2
+    assert len(verdict["layer_cosines"]) == slow + fast
+    assert len(verdict["own_cosines"]) == slow
+    # Random weights add to the stream as much as it holds: more of FP8 shows than in trained ones.
+    assert 0.98 < min(verdict["layer_cosines"]) < MIN_COSINE
+    assert 0.98 < verdict["hidden_cosine"] < MIN_COSINE
+    assert MAX_LOGITS_ERROR < verdict["logits_error"] < 0.15
+    assert min(verdict["own_cosines"]) > min(verdict["layer_cosines"][:slow])
+
+
+def test_values_that_stray_fail(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same model with one layer's weights a fifth larger: far from it by every measure."""
+    values = read_config(folder)
+    dense_model, other = (random_model(values, device="cpu", dtype=torch.float32) for _ in range(2))
+    assert isinstance(other.net, DualAR)
+    other.net.slow.layers[1].feed_forward.w2.weight.mul_(1.2)  # type: ignore[union-attr,operator]
+    dense = dense_of(dense_model, random_cases(dense_model.config)[:2])
+    assert judge("itself", "values", dense, dense_model, dense_model).passed
+    verdict = judge("x", "values", dense, dense_model, other)
+    assert not verdict.passed
+    assert not verdict.cosines_hold
+    assert not verdict.logits_hold
+    assert verdict.own_cosines[0] == pytest.approx(1)
+    assert verdict.own_cosines[1] < MIN_COSINE
+    assert not judge("x", "tokens", dense, dense_model, other).passed
+    assert judge("x", "none", dense, dense_model, other).passed
+
+
+def test_a_layers_own_error_is_told_from_what_came_to_it(folder: Path) -> None:
+    values = read_config(folder)
+    dense_model, other = (random_model(values, device="cpu", dtype=torch.float32) for _ in range(2))
+    assert isinstance(other.net, DualAR)
+    other.net.slow.layers[0].attention.wo.weight.mul_(1.5)  # type: ignore[union-attr,operator]
+    dense = dense_of(dense_model, random_cases(dense_model.config)[:2])
+    verdict = judge("x", "values", dense, dense_model, other)
+    assert verdict.layer_cosines[1] < 0.999
+    assert verdict.own_cosines[1] == pytest.approx(1)
+
+
+def test_random_weights_of_models_that_are_not_here(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ModelError, match="not known here"):
+        verify(Request("someone/model", random=True, device="cpu"))
+
+
+def test_without_a_baseline_one_sentence_says_so_and_nothing_fails(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twin = shutil.copytree(folder, tmp_path / "twin")
+    verify(Request(str(folder), quantized=str(twin), device="cpu"))
+    output = capsys.readouterr().out
+    assert output.count("Speed was not compared") == 1
+    verify(Request(str(folder), quantized=str(twin), device="cpu", speed=False))
+    assert "Speed" not in capsys.readouterr().out

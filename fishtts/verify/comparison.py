@@ -44,12 +44,14 @@ class Case:
 class Trace:
     """What a model made of a case, alone: per frame its tokens (the end token alone where it
     ended), the logits behind each and the hidden state behind those; and the output of every layer
-    for the prompt and, of the fast transformer, for the first frame."""
+    for the prompt and, of the fast transformer, for the first frame. ``inputs`` are what the slow
+    layers were given for the prompt."""
 
     tokens: list[list[int]] = field(default_factory=list)
     logits: list[list[Tensor]] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)
     layers: list[Tensor] = field(default_factory=list)
+    inputs: list[Tensor] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ class Verdict:
     ``num_equal`` and ``num_equal_together`` count cases with the same tokens, alone and in a batch.
     Draws are counted along the dense model's tokens, alone: how many have the same best token, of
     all and of the semantic ones. ``layer_cosines`` are the smallest of any case, the slow
-    transformer's layers first.
+    transformer's layers first; ``own_cosines`` are those of slow layers that are given what the
+    dense model's were, so that they tell a layer's own error from what came to it.
     """
 
     format: str
@@ -101,6 +104,7 @@ class Verdict:
     num_semantic_equal: int
     mismatches: tuple[Mismatch, ...]
     layer_cosines: tuple[float, ...]
+    own_cosines: tuple[float, ...]
     hidden_cosine: float
     logits_error: float
     largest_logits_error: float
@@ -123,15 +127,25 @@ class Verdict:
         return self.largest_logits_error <= MAX_LOGITS_ERROR
 
 
+@dataclass(slots=True)
+class _Kept:
+    """What a layer was given first, and all that it gave."""
+
+    given: Tensor | None = None
+    outputs: list[Tensor] = field(default_factory=list)
+
+
 class _Recorder:
-    """A layer that keeps what it gives."""
+    """A layer that keeps what goes in and what comes out."""
 
-    def __init__(self, layer: Any, outputs: list[Tensor]) -> None:
-        self._layer, self._outputs = layer, outputs
+    def __init__(self, layer: Any, kept: _Kept) -> None:
+        self._layer, self._kept = layer, kept
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
-        out: Tensor = self._layer(*args, **kwargs)
-        self._outputs.append(out.float().flatten())
+    def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if self._kept.given is None:
+            self._kept.given = x.clone()
+        out: Tensor = self._layer(x, *args, **kwargs)
+        self._kept.outputs.append(out.float().flatten())
         return out
 
     def __getattr__(self, name: str) -> Any:
@@ -139,24 +153,22 @@ class _Recorder:
 
 
 class _Recording:
-    """Keeps the outputs of all layers of a net, for the prompt and the first frame."""
+    """Keeps what all layers of a net make of the prompt and of the first frame."""
 
     def __init__(self, net: Any) -> None:
         self._stacks = net.stacks
         self._layers = [list(stack.layers) for stack in self._stacks]
-        self._outputs: list[list[Tensor]] = []
-        for stack in self._stacks:
-            places: list[list[Tensor]] = [[] for _ in stack.layers]
-            self._outputs += places
-            stack.layers = [
-                _Recorder(layer, place) for layer, place in zip(stack.layers, places, strict=True)
-            ]
+        self._kept = [[_Kept() for _ in layers] for layers in self._layers]
+        for stack, layers, kept in zip(self._stacks, self._layers, self._kept, strict=True):
+            stack.layers = [_Recorder(*each) for each in zip(layers, kept, strict=True)]
 
-    def stop(self) -> list[Tensor]:
-        """Leave the net as it was; answers a layer's outputs in one, for each that ran."""
+    def stop(self, made: Trace) -> None:
+        """Leave the net as it was, and write down what was kept."""
         for stack, layers in zip(self._stacks, self._layers, strict=True):
             stack.layers = layers
-        return [torch.cat(outputs) for outputs in self._outputs if outputs]
+        slow, fast = self._kept
+        made.inputs = [kept.given for kept in slow if kept.given is not None]
+        made.layers = [torch.cat(kept.outputs) for kept in (*slow, *fast) if kept.outputs]
 
 
 def trace(model: LoadedModel, prompt: Prompt, follow: Trace | None = None) -> Trace:
@@ -184,7 +196,8 @@ def trace(model: LoadedModel, prompt: Prompt, follow: Trace | None = None) -> Tr
             codes = net.frame(hidden, semantic.to(model.device), _draw(made.logits[-1], forced))
             made.tokens.append(codes[0].tolist())
         if recording:
-            made.layers, recording = recording.stop(), None
+            recording.stop(made)
+            recording = None
         if is_end or frame + 1 == NUM_FRAMES or (follow and frame + 1 == len(follow.tokens)):
             break
         token = codes[:, :1] + model.config.semantic_begin
@@ -209,7 +222,7 @@ def together(model: LoadedModel, prompts: Sequence[Prompt]) -> tuple[list[list[i
     each frame, as a trace has them."""
     name = str(model.dtype).removeprefix("torch.")
     config = EngineConfig(str(model.device), name, max_batch=len(prompts))
-    # All prompts in the first step, so that every frame is made in the whole batch.
+    # All prompts in the first step that they may, so that few frames are made in a smaller batch.
     budget = sum(prompt.matrix.shape[1] for prompt in prompts)
     engine = Engine(Runner(model, config), budget=budget)
     made = {engine.add(prompt, _GREEDY): list[list[int]]() for prompt in prompts}
@@ -235,7 +248,7 @@ def judge(
     name: str, gate: Gate, dense: Dense, dense_model: LoadedModel, model: LoadedModel
 ) -> Verdict:
     """Compare a model with the dense one, whose margins are looked up where tokens differ."""
-    alone, batched, errors, cosines, hidden = [], [], [], [], []
+    alone, batched, errors, cosines, own, hidden = [], [], [], [], [], []
     same: list[list[bool]] = []
     said = together(model, [case.prompt for case in dense.cases])
     for case, theirs, ours, wanted in zip(
@@ -251,6 +264,7 @@ def judge(
             batched += _mismatches(case, logits, _same_tokens(wanted, ours), in_batch=True)
         errors.append(_logits_error(theirs, mine))
         cosines.append([_cosine(a, b) for a, b in zip(theirs.layers, mine.layers, strict=True)])
+        own.append(_own_cosines(model, theirs))
         hidden += [_cosine(a, b) for a, b in zip(theirs.hidden, mine.hidden, strict=True)]
     return Verdict(
         format=name,
@@ -264,10 +278,25 @@ def judge(
         num_semantic_equal=sum(frame[0] for frame in same),
         mismatches=(*alone, *batched),
         layer_cosines=_smallest(cosines),
+        own_cosines=_smallest(own),
         hidden_cosine=min(hidden),
         logits_error=sum(errors) / len(errors),
         largest_logits_error=max(errors),
     )
+
+
+def _own_cosines(model: LoadedModel, dense: Trace) -> list[float]:
+    """How near each slow layer's output for the prompt is, given the dense model's input."""
+    net: Any = model.net
+    stack = net.stacks[0]
+    last = len(stack.layers) - 1
+    cosines = []
+    for at, (layer, given) in enumerate(zip(stack.layers, dense.inputs, strict=True)):
+        cache = net.new_cache(1, given.shape[1])
+        turns = cache.turns(stack.rotary, given.shape[1])
+        out = layer(given.to(model.dtype), turns, cache, at, only_last=at == last)
+        cosines.append(_cosine(dense.layers[at], out.float().flatten()))
+    return cosines
 
 
 def _smallest(cosines: Sequence[Sequence[float]]) -> tuple[float, ...]:
