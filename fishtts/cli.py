@@ -706,6 +706,14 @@ def verify(
             "--speed/--no-speed", help="Compare the speed with what was frozen for this GPU."
         ),
     ] = True,
+    accept: Annotated[
+        bool,
+        typer.Option(
+            "--accept",
+            help="If the one --format passes, let --dtype auto take it for this model on this GPU"
+            " from now on; if it fails, no more.",
+        ),
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = DEFAULT_ENGINE.device,
     as_json: Json = False,
     offline: Offline = False,
@@ -723,6 +731,7 @@ def verify(
             quantized=quantized,
             random=random,
             speed=speed,
+            accept=accept,
             device=device,
             offline=offline,
             as_json=as_json,

@@ -19,16 +19,18 @@ from fishtts.config import EngineConfig
 from fishtts.errors import ExitCode, FishTTSError, ModelError, UsageError
 from fishtts.model_folder import find_voice
 from fishtts.models import Config, LoadedModel, load_model, read_config
+from fishtts.models.accepted import accept, withdraw
 from fishtts.models.quantized import (
     DENSE,
     FORMATS,
+    choose,
     format_of,
     quantize_net,
     runs_by_kernels,
     use_backend,
 )
 from fishtts.models.random_model import random_model, size_names, size_values
-from fishtts.printing import print_json, print_line
+from fishtts.printing import note, print_json, print_line
 from fishtts.tts import resolve
 from fishtts.types import Prompt, Reference
 from fishtts.verify.comparison import (
@@ -43,6 +45,7 @@ from fishtts.verify.comparison import (
 )
 from fishtts.verify.prompts import NUM_FRAMES, PROMPTS
 from fishtts.verify.speed import TOLERANCE, SpeedVerdict, judge_speed
+from fishtts.weights import model_files
 
 RANDOM_LENGTHS = (16, 100, 500)
 """Positions of the prompts that random weights are given."""
@@ -63,7 +66,7 @@ class Request:
 
     Without ``formats``: float32, as a yardstick, and all of them. ``quantized`` is the folder of a
     quantised copy to compare instead. ``random`` takes random weights of the model's size in place
-    of its own.
+    of its own. ``accept`` remembers the one format if it passes, and forgets it if not.
     """
 
     model: str
@@ -72,6 +75,7 @@ class Request:
     quantized: str = ""
     random: bool = False
     speed: bool = True
+    accept: bool = False
     device: str = "auto"
     offline: bool = False
     as_json: bool = False
@@ -84,6 +88,7 @@ def verify(request: Request) -> None:
     Raises: ``GateError`` where a gate was not passed.
     """
     load = _loader(request)
+    _check_acceptable(request)
     dense_model = load(torch.bfloat16)
     gate: Gate = "values" if request.random else "tokens"
     report = _Report(request)
@@ -103,7 +108,29 @@ def verify(request: Request) -> None:
                 use_backend(net, "reference")
                 name = f"{name} by the reference"
                 report.add(judge(name, "none", dense, dense_model, other))
+    if request.accept:
+        settle(request, dense_model, report.passed, torch.cuda.get_device_name(dense_model.device))
     report.finish(str(dense_model.device))
+
+
+def _check_acceptable(request: Request) -> None:
+    if not request.accept:
+        return
+    if len(request.formats) != 1 or request.quantized or request.random:
+        raise UsageError("--accept goes with one --format, and a model's own weights.")
+    if torch.device(resolve(EngineConfig(request.device)).device).type != "cuda":
+        raise UsageError("--accept is for GPUs: on a CPU, auto is always float32.")
+
+
+def settle(request: Request, model: LoadedModel, has_passed: bool, gpu: str) -> None:
+    """Remember that a model may have the format of a request on a GPU, or that it may not."""
+    net: Any = model.net
+    files = model_files(model.folder)
+    if has_passed:
+        accept(files, gpu, choose(net, request.formats[0], request.keep))
+        note(f"--dtype auto now takes {request.formats[0]} for {request.model} on this GPU.")
+    else:
+        withdraw(files, gpu)
 
 
 Load = Callable[[torch.dtype], LoadedModel]
@@ -215,6 +242,11 @@ class _Report:
             _print_speed(verdict)
         self._told |= {verdict.reason} - {""}
 
+    @property
+    def passed(self) -> bool:
+        """Whether everything so far was passed."""
+        return all(verdict.passed for verdict in (*self._verdicts, *self._speeds))
+
     def finish(self, device: str) -> None:
         """Print what is left.
 
@@ -252,8 +284,8 @@ def _print_speed(verdict: SpeedVerdict) -> None:
     word = "passed" if verdict.passed else "FAILED"
     print_line(f"{verdict.format}, speed: {word}. Frames a second of each stream, and as frozen:")
     for row in verdict.rows:
-        note = "" if row.holds else f"  more than {TOLERANCE:.0%} slower"
-        print_line(f"  {row.streams:3} streams {row.frames_per_s:8.1f} {row.baseline:8.1f}{note}")
+        word = "" if row.holds else f"  more than {TOLERANCE:.0%} slower"
+        print_line(f"  {row.streams:3} streams {row.frames_per_s:8.1f} {row.baseline:8.1f}{word}")
     for line in verdict.notes:
         print_line(f"  {line}")
 
