@@ -224,7 +224,7 @@ def test_values_that_stray_fail(folder: Path, capsys: pytest.CaptureFixture[str]
     dense_model, other = (random_model(values, device="cpu", dtype=torch.float32) for _ in range(2))
     assert isinstance(other.net, DualAR)
     other.net.slow.layers[1].feed_forward.w2.weight.mul_(1.2)  # type: ignore[union-attr,operator]
-    dense = dense_of(dense_model, random_cases(dense_model.config)[:2])
+    dense = dense_of(dense_model, random_cases(dense_model.config)[:2], "values")
     assert judge("itself", "values", dense, dense_model, dense_model).passed
     verdict = judge("x", "values", dense, dense_model, other)
     assert not verdict.passed
@@ -241,7 +241,7 @@ def test_a_layers_own_error_is_told_from_what_came_to_it(folder: Path) -> None:
     dense_model, other = (random_model(values, device="cpu", dtype=torch.float32) for _ in range(2))
     assert isinstance(other.net, DualAR)
     other.net.slow.layers[0].attention.wo.weight.mul_(1.5)  # type: ignore[union-attr,operator]
-    dense = dense_of(dense_model, random_cases(dense_model.config)[:2])
+    dense = dense_of(dense_model, random_cases(dense_model.config)[:2], "values")
     verdict = judge("x", "values", dense, dense_model, other)
     assert verdict.layer_cosines[1] < 0.999
     assert verdict.own_cosines[1] == pytest.approx(1)

@@ -55,7 +55,7 @@ def random_model(
     """
     if "quantization_config" in values:
         raise ModelError("The weights of a quantised model cannot be drawn.")
-    net = empty_net(values).to_empty(device=device).to(torch.bfloat16)
+    net = empty_net(values).to(torch.bfloat16).to_empty(device=device)
     generator = torch.Generator(device).manual_seed(seed)
     with torch.no_grad():
         for weight in net.parameters():

@@ -93,7 +93,7 @@ def verify(request: Request) -> None:
     gate: Gate = "values" if request.random else "tokens"
     report = _Report(request)
     with torch.inference_mode():
-        dense = dense_of(dense_model, _cases(request, dense_model))
+        dense = dense_of(dense_model, _cases(request, dense_model), gate)
         report.add_dense(dense)
         if request.speed:
             report.add_speed(judge_speed(dense_model, DENSE))
@@ -291,19 +291,21 @@ def _print_speed(verdict: SpeedVerdict) -> None:
 
 
 def _print_dense(dense: Dense) -> None:
-    print_line(
-        f"bf16, in one batch: the same tokens as alone for {dense.num_same_together} of"
-        f" {len(dense.cases)} prompts."
-    )
+    if dense.together:
+        print_line(
+            f"bf16, in one batch: the same tokens as alone for {dense.num_same_together} of"
+            f" {len(dense.cases)} prompts."
+        )
 
 
 def _print(verdict: Verdict) -> None:
     """Print a verdict for people."""
     word = "passed" if verdict.passed else "FAILED"
     word = "for comparison" if verdict.gate == "none" else word
+    batch = f", {verdict.num_equal_together} in one batch"
     print_line(
         f"{verdict.format}: {word}. The same tokens for {NUM_FRAMES} frames: {verdict.num_equal} of"
-        f" {verdict.num_cases} prompts alone, {verdict.num_equal_together} in one batch."
+        f" {verdict.num_cases} prompts alone{'' if verdict.num_equal_together is None else batch}."
     )
     print_line(
         f"  draws with the same best token: {verdict.num_draws_equal} of {verdict.num_draws};"

@@ -56,15 +56,18 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """What the dense model made of all cases: of each alone, and the tokens of all together."""
+    """What the dense model made of all cases: of each alone, and the tokens of all together (none
+    where only values are compared)."""
 
     cases: tuple[Case, ...]
     alone: tuple[Trace, ...]
     together: tuple[list[list[int]], ...]
 
     @property
-    def num_same_together(self) -> int:
+    def num_same_together(self) -> int | None:
         """Cases of which the dense model says the same alone and in the batch."""
+        if not self.together:
+            return None
         pairs = zip(self.alone, self.together, strict=True)
         return sum(trace.tokens == tokens for trace, tokens in pairs)
 
@@ -86,7 +89,8 @@ class Mismatch:
 class Verdict:
     """One model against the dense one, over all cases.
 
-    ``num_equal`` and ``num_equal_together`` count cases with the same tokens, alone and in a batch.
+    ``num_equal`` and ``num_equal_together`` count cases with the same tokens, alone and in a batch
+    (None where there was none).
     Draws are counted along the dense model's tokens, alone: how many have the same best token, of
     all and of the semantic ones. ``layer_cosines`` are the smallest of any case, the slow
     transformer's layers first; ``own_cosines`` are those of slow layers that are given what the
@@ -97,7 +101,7 @@ class Verdict:
     gate: Gate
     num_cases: int
     num_equal: int
-    num_equal_together: int
+    num_equal_together: int | None
     num_draws: int
     num_draws_equal: int
     num_semantic: int
@@ -235,43 +239,35 @@ def together(model: LoadedModel, prompts: Sequence[Prompt]) -> tuple[list[list[i
     return tuple(made.values())
 
 
-def dense_of(model: LoadedModel, cases: Sequence[Case]) -> Dense:
-    """Run all cases on the model that others are compared with."""
-    return Dense(
-        tuple(cases),
-        tuple(trace(model, case.prompt) for case in cases),
-        together(model, [case.prompt for case in cases]),
-    )
+def dense_of(model: LoadedModel, cases: Sequence[Case], gate: Gate = "tokens") -> Dense:
+    """Run all cases on the model that others are compared with, as far as a gate asks for it."""
+    alone = tuple(trace(model, case.prompt) for case in cases)
+    batch = together(model, [case.prompt for case in cases]) if gate == "tokens" else ()
+    return Dense(tuple(cases), alone, batch)
 
 
 def judge(
     name: str, gate: Gate, dense: Dense, dense_model: LoadedModel, model: LoadedModel
 ) -> Verdict:
     """Compare a model with the dense one, whose margins are looked up where tokens differ."""
-    alone, batched, errors, cosines, own, hidden = [], [], [], [], [], []
+    alone, errors, cosines, own, hidden = [], [], [], [], []
     same: list[list[bool]] = []
-    said = together(model, [case.prompt for case in dense.cases])
-    for case, theirs, ours, wanted in zip(
-        dense.cases, dense.alone, said, dense.together, strict=True
-    ):
+    for case, theirs in zip(dense.cases, dense.alone, strict=True):
         mine = trace(model, case.prompt, follow=theirs)
         draws = _same_draws(theirs, mine)
         same += draws
         alone += _mismatches(case, theirs, draws, in_batch=False)
-        if ours != wanted:
-            # What the dense model says alone may differ from what it says in the batch.
-            logits = trace(dense_model, case.prompt, follow=Trace(wanted))
-            batched += _mismatches(case, logits, _same_tokens(wanted, ours), in_batch=True)
         errors.append(_logits_error(theirs, mine))
         cosines.append([_cosine(a, b) for a, b in zip(theirs.layers, mine.layers, strict=True)])
         own.append(_own_cosines(model, theirs))
         hidden += [_cosine(a, b) for a, b in zip(theirs.hidden, mine.hidden, strict=True)]
+    batched = _batch_mismatches(dense, dense_model, model)
     return Verdict(
         format=name,
         gate=gate,
         num_cases=len(dense.cases),
         num_equal=len(dense.cases) - len(alone),
-        num_equal_together=len(dense.cases) - len(batched),
+        num_equal_together=len(dense.cases) - len(batched) if dense.together else None,
         num_draws=sum(map(len, same)),
         num_draws_equal=sum(map(sum, same)),
         num_semantic=len(same),
@@ -283,6 +279,20 @@ def judge(
         logits_error=sum(errors) / len(errors),
         largest_logits_error=max(errors),
     )
+
+
+def _batch_mismatches(dense: Dense, dense_model: LoadedModel, model: LoadedModel) -> list[Mismatch]:
+    """The first token that differs of each case of the batch, if the dense model ran one."""
+    if not dense.together:
+        return []
+    said = together(model, [case.prompt for case in dense.cases])
+    found = []
+    for case, ours, wanted in zip(dense.cases, said, dense.together, strict=True):
+        if ours != wanted:
+            # What the dense model says alone may differ from what it says in the batch.
+            logits = trace(dense_model, case.prompt, follow=Trace(wanted))
+            found += _mismatches(case, logits, _same_tokens(wanted, ours), in_batch=True)
+    return found
 
 
 def _own_cosines(model: LoadedModel, dense: Trace) -> list[float]:
