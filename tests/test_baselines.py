@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from fishtts.baselines import Clocks, Machine
 from fishtts.engine.streams import StreamRow
 from fishtts.errors import FishTTSError
 from fishtts.models.random_model import random_model
-from fishtts.verify.speed import STREAMS, compare, judge_speed, measure, why_not
+from fishtts.verify import speed
+from fishtts.verify.speed import STREAMS, compare, gpu_of, judge_speed, measure, why_not
 from tests.models.test_quantized import fitting_values
 
 GPU = "NVIDIA GeForce Made Up 1"
@@ -180,3 +181,22 @@ def test_what_is_measured_here_can_be_frozen_and_holds_against_itself(tmp_path: 
     baselines.write(here, listed, None, tmp_path)
     [baseline] = baselines.read(tmp_path)
     assert compare(baseline, "s2-pro", "bf16", measured, here).passed
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_compared_with_its_own_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small model under S2 Pro's name, against what was just measured of it."""
+    model = random_model(fitting_values(), device="cuda", dtype=torch.bfloat16)
+    monkeypatch.setattr(speed, "name_of_size", lambda config: "s2-pro")
+    assert "no baseline" in judge_speed(model, "bf16", tmp_path).reason
+    measured, here = measure(model, *gpu_of(model.device))
+    assert here.clocks is not None
+    listed = [{"model": "s2-pro", "format": "bf16", **asdict(each)} for each in measured]
+    for slower in (0.1, 10.0):
+        rows_ = [{**r, "frames_per_s": r["frames_per_s"] * slower} for r in listed]
+        baselines.write(here, rows_, None, tmp_path)
+        verdict = judge_speed(model, "bf16", tmp_path)
+        # A small model may leave the clocks where they are when the machine is idle.
+        assert verdict.passed == (slower < 1) or "unlike" in verdict.reason

@@ -261,3 +261,20 @@ def test_without_a_baseline_one_sentence_says_so_and_nothing_fails(
     assert output.count("Speed was not compared") == 1
     verify(Request(str(folder), quantized=str(twin), device="cpu", speed=False))
     assert "Speed" not in capsys.readouterr().out
+
+
+@pytest.mark.gpu
+def test_both_gates_run_on_a_gpu(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twin = shutil.copytree(folder, tmp_path / "twin")
+    verify(Request(str(folder), quantized=str(twin), device="cuda", as_json=True))
+    (verdict,) = judged(capsys.readouterr().out)["verdicts"]  # type: ignore[misc]
+    assert verdict["num_equal"] == verdict["num_equal_together"] == 2
+    with pytest.raises(GateError, match="not near bf16"):
+        verify(Request(str(folder), ("bsfp8",), random=True, device="cuda", as_json=True))
+    ours, reference = judged(capsys.readouterr().out)["verdicts"]  # type: ignore[misc]
+    assert reference["format"] == "bsfp8 by the reference"
+    # What the format costs is not the kernels' doing.
+    assert ours["logits_error"] == pytest.approx(reference["logits_error"], rel=0.1)
+    assert min(ours["layer_cosines"]) == pytest.approx(min(reference["layer_cosines"]), abs=1e-3)
