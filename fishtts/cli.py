@@ -692,6 +692,15 @@ def verify(
         str, typer.Option(help="The folder of a quantised copy, to compare that instead.")
     ] = "",
     keep: Keep = None,
+    voice: Annotated[
+        str,
+        typer.Option(
+            "-v",
+            "--voice",
+            help="Who speaks half of the prompts; the model's default voice if not given.",
+            autocompletion=voice_names,
+        ),
+    ] = "",
     random: Annotated[
         bool,
         typer.Option(
@@ -729,6 +738,7 @@ def verify(
             formats=tuple(formats or ()),
             keep=_kept(keep),
             quantized=quantized,
+            voice=voice,
             random=random,
             speed=speed,
             accept=accept,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fishtts.errors import ExitCode, ModelError
+from fishtts.errors import ExitCode, ModelError, VoiceError
 from fishtts.models import LoadedModel, load_model, read_config
 from fishtts.models.dual_ar.config import DualARConfig
 from fishtts.models.dual_ar.net import DualAR
@@ -27,7 +27,7 @@ from fishtts.verify.comparison import (
     trace,
 )
 from fishtts.verify.prompts import NUM_FRAMES
-from tests.fakes import run_fishtts
+from tests.fakes import run_fishtts, tiny_model
 from tests.goldens import config_values
 from tests.models.test_quantize_folder import model_folder
 from tests.models.test_quantized import fitting_values
@@ -196,6 +196,22 @@ def test_wishes_that_make_no_sense_are_refused(
     assert done.returncode == ExitCode.USAGE
     assert words in done.stderr.decode()
     assert not (tmp_path / "copy").exists()
+
+
+def test_half_of_the_prompts_are_spoken_by_the_voice_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    tiny_model(folder, {"name": "tiny", "default_voice": "ada"}, voices=("ada", "ben"))
+    for voice, spoken in (("", "ada"), ("ben", "ben")):
+        request = Request(str(folder), quantized=str(folder), voice=voice, device="cpu")
+        verify(request)
+        cases = command._cases(request, load_model(folder, device="cpu", dtype=torch.float32))
+        assert [case.voice for case in cases] == ["", spoken] * 2
+        assert cases[1].prompt.matrix.shape[1] > cases[0].prompt.matrix.shape[1]
+    with pytest.raises(VoiceError, match="nobody"):
+        verify(Request(str(folder), quantized=str(folder), voice="nobody", device="cpu"))
 
 
 def test_random_weights_are_judged_by_values_and_not_by_tokens(

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from fishtts import hub
+from fishtts import hub, model_folder
+from fishtts.cloning.reencode import voice_for
+from fishtts.cloning.store import find_voice
 from fishtts.cloning.voice_file import read_voice
+from fishtts.codec import load_codec
 from fishtts.config import EngineConfig
 from fishtts.errors import ExitCode, FishTTSError, ModelError, UsageError
-from fishtts.model_folder import find_voice
 from fishtts.models import Config, LoadedModel, load_model, read_config
 from fishtts.models.accepted import accept, withdraw
 from fishtts.models.quantized import (
@@ -32,7 +34,7 @@ from fishtts.models.quantized import (
 from fishtts.models.random_model import random_model, size_names, size_values
 from fishtts.printing import note, print_json, print_line
 from fishtts.tts import resolve
-from fishtts.types import Prompt, Reference
+from fishtts.types import Prompt, Reference, Voice
 from fishtts.verify.comparison import (
     MAX_LOGITS_ERROR,
     MIN_COSINE,
@@ -65,14 +67,16 @@ class Request:
     """What is to be verified.
 
     Without ``formats``: float32, as a yardstick, and all of them. ``quantized`` is the folder of a
-    quantised copy to compare instead. ``random`` takes random weights of the model's size in place
-    of its own. ``accept`` remembers the one format if it passes, and forgets it if not.
+    quantised copy to compare instead. ``voice`` speaks half of the prompts, the model's default
+    voice without one. ``random`` takes random weights of the model's size in place of its own.
+    ``accept`` remembers the one format if it passes, and forgets it if not.
     """
 
     model: str
     formats: Sequence[str] = ()
     keep: Mapping[str, str] = field(default_factory=dict)
     quantized: str = ""
+    voice: str = ""
     random: bool = False
     speed: bool = True
     accept: bool = False
@@ -87,8 +91,8 @@ def verify(request: Request) -> None:
 
     Raises: ``GateError`` where a gate was not passed.
     """
-    load = _loader(request)
     _check_acceptable(request)
+    load = _loader(request)
     dense_model = load(torch.bfloat16)
     gate: Gate = "values" if request.random else "tokens"
     report = _Report(request)
@@ -182,19 +186,30 @@ def _others(request: Request, dense: LoadedModel, load: Load) -> Iterator[tuple[
 
 
 def _cases(request: Request, model: LoadedModel) -> list[Case]:
-    """Every text without a voice, and with the model's default voice where it has one."""
+    """Every text without a voice, and with one where there is one."""
     if request.random:
         return random_cases(model.config)
-    source, folder = hub.parse(request.model), model.folder
     speakers: list[tuple[str, Sequence[Reference]]] = [("", ())]
-    if voice := hub.card(source, folder).default_voice:
-        found = read_voice(find_voice(folder, str(folder), voice))
-        speakers.append((voice, found.references))
+    if voice := _voice(request, model):
+        speakers.append((voice.name, voice.references))
+    else:
+        note(f"{request.model} has no voice of its own: prompts with a voice want --voice.")
     return [
         Case(text, name, model.prompts.build(text, references))
         for text in PROMPTS
         for name, references in speakers
     ]
+
+
+def _voice(request: Request, model: LoadedModel) -> Voice | None:
+    """The voice that was asked for, in the codes of the model's codec, or the model's own."""
+    card, folder = hub.card(hub.parse(request.model), model.folder), model.folder
+    if request.voice:
+        codec = load_codec(folder, device=str(model.device))
+        return voice_for(find_voice(request.voice, folder, card.name).voice, codec)
+    if card.default_voice:
+        return read_voice(model_folder.find_voice(folder, card.name, card.default_voice))
+    return None
 
 
 def random_cases(config: Config) -> list[Case]:
