@@ -177,7 +177,11 @@ def profile(engine: Engine, model: LoadedModel) -> str:
         for _ in range(5):
             engine.step()
         torch.cuda.synchronize()
-    return str(found.key_averages().table(sort_by="cuda_time_total", row_limit=20))
+    return str(
+        found.key_averages().table(
+            sort_by="self_cuda_time_total", row_limit=32, max_name_column_width=70
+        )
+    )
 
 
 def machine() -> dict[str, str]:
@@ -235,7 +239,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--dry-run", action="store_true", help="the same at minnow's size, a CPU")
     parser.add_argument("--formats", nargs="+", default=[DENSE], choices=(DENSE, *WEIGHT_FORMATS))
-    parser.add_argument("--kernels", action="store_true", help="attend by our own kernels")
+    parser.add_argument("--kernels", action="store_true", help="decode by our own kernels")
     parser.add_argument("--profile", type=int, default=0, help="streams of a profiled step")
     parser.add_argument("--write-baseline", action="store_true", help="freeze the figures")
     parser.add_argument("--kernel-rows", type=Path, help="what bench/kernels.py --output wrote")

@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fishtts import kernels
 from fishtts.engine.noise import draw_keys, seed_key
 from fishtts.engine.request import Request
 from fishtts.engine.sampler import (
@@ -25,7 +26,7 @@ from fishtts.engine.sampler import (
     replace_repeats,
 )
 from fishtts.kernels.prev_tokens import prev_tokens_shift_
-from fishtts.kernels.sampling_reference import uniforms
+from fishtts.kernels.sampling_reference import DrawRules, Semantic, uniforms
 from fishtts.models import Config
 
 
@@ -58,13 +59,17 @@ class Draws:
     where there is none yet. The row drawn at the end of the prefill stays out.
     """
 
-    def __init__(self, num_slots: int, config: Config, device: torch.device, noise: Noise) -> None:
+    def __init__(
+        self, num_slots: int, config: Config, device: torch.device, noise: Noise | None = None
+    ) -> None:
+        """``noise`` is counted unless it is given; the op ``draw_codes`` has no other."""
         self._noise = noise
         self._config = config
         self._seeds = torch.zeros(num_slots, dtype=torch.int64, device=device)
-        self._temperature = torch.ones(num_slots, 1, device=device)
-        self._top_p = torch.ones(num_slots, 1, device=device)
-        self._top_k = torch.ones(num_slots, 1, dtype=torch.int64, device=device)
+        # For the normal draw, and for the one that replaces repeats.
+        self._temperature = torch.full((num_slots, 2), RAS_TEMPERATURE, device=device)
+        self._top_p = torch.full((num_slots, 2), RAS_TOP_P, device=device)
+        self._top_k = torch.ones(num_slots, dtype=torch.int32, device=device)
         size = (num_slots, RAS_WINDOW, 1 + config.num_codebooks)
         self.windows = torch.zeros(size, dtype=torch.int32, device=device)
         self._widths = [1] * num_slots
@@ -74,8 +79,8 @@ class Draws:
         """Let a request have a slot, from its beginning."""
         params = request.params
         self._seeds[slot] = seed_key(params.seed)
-        self._temperature[slot] = params.temperature
-        self._top_p[slot] = params.top_p
+        self._temperature[slot, 0] = params.temperature
+        self._top_p[slot, 0] = params.top_p
         self._top_k[slot] = params.top_k
         self._widths[slot] = params.top_k
         self.windows[slot] = 0
@@ -91,19 +96,19 @@ class Draws:
         """The largest top-k of some slots."""
         return max(self._widths[slot] for slot in slots)
 
-    def frame(self, slots: Tensor, numbers: Tensor, width: int) -> FrameDraw:
-        """Begin the frames ``numbers`` [B] of the slots [B], whose top-k are at most ``width``."""
+    def frame(
+        self, slots: Tensor, numbers: Tensor, width: int, *, by_op: bool = False
+    ) -> FrameDraw:
+        """Begin the frames ``numbers`` [B] of the slots [B], whose top-k are at most ``width``.
+
+        ``by_op`` draws by the op ``draw_codes``, if the noise is counted.
+        """
         keys = draw_keys(self._seeds[slots], numbers, self._draws)
-        return FrameDraw(
-            noise=self._noise,
-            config=self._config,
-            keys=keys,
-            temperature=self._temperature[slots],
-            top_p=self._top_p[slots],
-            top_k=self._top_k[slots],
-            width=width,
-            window=self.windows[slots],
-        )
+        rules = DrawRules(self._temperature[slots], self._top_p[slots], self._top_k[slots])
+        given = (self._config, keys, rules, width, self.windows[slots])
+        if by_op and self._noise is None:
+            return DrawByOp(*given)
+        return DrawByTorch(*given, self._noise or CountedNoise())
 
     def keep(self, slots: Tensor, numbers: Tensor, rows: Tensor) -> None:
         """Take what was drawn into the windows. rows int64 [B, 1 + C]."""
@@ -113,36 +118,39 @@ class Draws:
         self.windows[slots] = windows
 
 
-class FrameDraw:
+class FrameDraw(Protocol):
     """The draws of one frame of each request: first the semantic code, then the others in order."""
-
-    def __init__(
-        self,
-        *,
-        noise: Noise,
-        config: Config,
-        keys: Tensor,
-        temperature: Tensor,
-        top_p: Tensor,
-        top_k: Tensor,
-        width: int,
-        window: Tensor,
-    ) -> None:
-        self._noise, self._config, self._keys = noise, config, keys
-        self._temperature, self._top_p, self._top_k = temperature, top_p, top_k
-        self._width, self._window = width, window
 
     def semantic(self, logits: Tensor) -> Tensor:
         """Draw semantic codes, or the end (V). logits [B, V + 1] -> int64 [B]."""
+        ...
+
+    def code(self, codebook: int, logits: Tensor) -> Tensor:
+        """Draw codes of codebook 1 or later. logits [B, V] -> int64 [B]."""
+        ...
+
+
+class DrawByTorch:
+    """In plain torch, with any noise; see ``FrameDraw``."""
+
+    def __init__(
+        self,
+        config: Config,
+        keys: Tensor,
+        rules: DrawRules,
+        width: int,
+        window: Tensor,
+        noise: Noise,
+    ) -> None:
+        self._config, self._keys, self._noise = config, keys, noise
+        self._temperature, self._top_p = rules.temperature[..., None], rules.top_p[..., None]
+        self._top_k = rules.top_k[:, None]
+        self._width, self._window = width, window
+
+    def semantic(self, logits: Tensor) -> Tensor:
         config = self._config
-        high_temperature = torch.full_like(self._temperature, RAS_TEMPERATURE)
-        high_top_p = torch.full_like(self._top_p, RAS_TOP_P)
         weights, codes = filtered(
-            logits[:, None],
-            torch.stack((self._temperature, high_temperature), dim=1),
-            torch.stack((self._top_p, high_top_p), dim=1),
-            self._top_k[:, None],
-            self._width,
+            logits[:, None], self._temperature, self._top_p, self._top_k[:, None], self._width
         )
         codes = codes.expand_as(weights)
         # By token id and not by place, so that it is one noise for this head and for a whole one.
@@ -153,7 +161,30 @@ class FrameDraw:
         return replace_repeats(normal, high, self._window[:, :, 0] - config.semantic_begin)
 
     def code(self, codebook: int, logits: Tensor) -> Tensor:
-        """Draw codes of codebook 1 or later. logits [B, V] -> int64 [B]."""
-        weights, codes = filtered(logits, self._temperature, self._top_p, self._top_k, self._width)
+        temperature, top_p = self._temperature[:, 0], self._top_p[:, 0]
+        weights, codes = filtered(logits, temperature, top_p, self._top_k, self._width)
         keys = self._keys[:, 1 + codebook]
         return race(weights, codes, self._noise.fast(keys, codes, codebook))
+
+
+class DrawByOp:
+    """By the op ``draw_codes``, with counted noise; see ``FrameDraw``."""
+
+    def __init__(
+        self, config: Config, keys: Tensor, rules: DrawRules, width: int, window: Tensor
+    ) -> None:
+        self._keys, self._rules, self._width = keys, rules, width
+        self._semantic = Semantic(window[:, :, 0], config.semantic_begin, config.end_id)
+        normal = (rules.temperature[:, :1].contiguous(), rules.top_p[:, :1].contiguous())
+        self._normal = DrawRules(*normal, rules.top_k)
+
+    def semantic(self, logits: Tensor) -> Tensor:
+        keys = self._keys[:, :2]
+        options = {"semantic": self._semantic, "max_top_k": self._width}
+        codes: Tensor = kernels.draw_codes(logits, keys, self._rules, **options)[0]
+        return codes
+
+    def code(self, codebook: int, logits: Tensor) -> Tensor:
+        keys = self._keys[:, 1 + codebook, None]
+        codes: Tensor = kernels.draw_codes(logits, keys, self._normal, max_top_k=self._width)[0]
+        return codes

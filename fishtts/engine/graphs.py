@@ -21,7 +21,8 @@ _WARM_UPS = 2
 class Steps(Protocol):
     """Runs programs. ``key`` names a program; shapes of the inputs tell its sizes apart.
 
-    ``idle`` are inputs of the same shapes with which a run changes nothing that anybody needs.
+    Inputs may lie on the host; a program gets them on the device. ``idle`` are inputs of the same
+    shapes with which a run changes nothing that anybody needs.
     """
 
     def run(self, key: Hashable, program: Program, inputs: Inputs, idle: Inputs) -> Tensor: ...
@@ -30,8 +31,11 @@ class Steps(Protocol):
 class EagerSteps:
     """Runs them as they stand: for devices without graphs, and to compare with."""
 
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
     def run(self, key: Hashable, program: Program, inputs: Inputs, idle: Inputs) -> Tensor:
-        return program(*inputs)
+        return program(*(each.to(self._device) for each in inputs))
 
 
 class CapturedSteps:
@@ -57,6 +61,8 @@ class CapturedSteps:
             self._captured[whole] = self._capture(program, idle)
         graph, own, answer = self._captured[whole]
         for mine, given in zip(own, inputs, strict=True):
+            # From pinned memory a copy does not make the host wait.
+            given = given.pin_memory() if given.device.type == "cpu" else given
             mine.copy_(given, non_blocking=True)
         graph.replay()
         # A copy: graphs share their memory, so the next one may write where this answer lies.
@@ -65,7 +71,7 @@ class CapturedSteps:
     def _capture(
         self, program: Program, idle: Inputs
     ) -> tuple[torch.cuda.CUDAGraph, Inputs, Tensor]:
-        own = tuple(each.clone() for each in idle)
+        own = tuple(each.to(self._device, copy=True) for each in idle)
         side = torch.cuda.Stream(self._device)
         side.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(side):
@@ -81,4 +87,4 @@ class CapturedSteps:
 
 def captured_steps(device: torch.device) -> Steps:
     """The best way that a device has."""
-    return CapturedSteps(device) if device.type == "cuda" else EagerSteps()
+    return CapturedSteps(device) if device.type == "cuda" else EagerSteps(device)

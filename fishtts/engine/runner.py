@@ -16,11 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fishtts.config import EngineConfig
-from fishtts.engine.draws import CountedNoise, Draws, Noise
+from fishtts.engine.draws import Draws, Noise
 from fishtts.engine.graphs import Steps, captured_steps
 from fishtts.engine.request import Batch, Capacity, Chunk, Request, StepResult
 from fishtts.errors import DeviceError
-from fishtts.models import LoadedModel
+from fishtts.models import FrameNet, LoadedModel
 
 PAGE_SIZE = 16
 
@@ -46,7 +46,7 @@ class Runner:
 
     On a CPU, and in deterministic mode, each row attends by itself. Elsewhere a step is one program
     over tensors of fixed shapes, filled up with rows that are nobody's: ``steps`` runs it, on a
-    CUDA device as a graph that was captured once.
+    CUDA device as a graph that was captured once, and with ``config.kernels`` by our own ops.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Runner:
         steps: Steps | None = None,
     ) -> None:
         self._model, self._net = model, model.net
-        self._deterministic, self._by_kernel = config.deterministic, config.kernels
+        self._deterministic = config.deterministic
         device = model.device
         max_batch = config.max_batch or _BATCH.get(device.type, _BATCH_ELSEWHERE)
         num_pages = num_pages or _num_pages(model, max_batch)
@@ -67,13 +67,16 @@ class Runner:
         self._pool = model.net.new_pages(num_pages + 1, PAGE_SIZE)
         self._scratch_page, self._scratch_slot = num_pages, max_batch
         self.capacity = Capacity(num_pages, PAGE_SIZE, max_batch, model.config.max_positions)
-        self._draws = Draws(max_batch + 1, model.config, device, noise or CountedNoise())
+        self._draws = Draws(max_batch + 1, model.config, device, noise)
         size = (max_batch + 1, 1 + model.config.num_codebooks)
         self._rows = torch.zeros(size, dtype=torch.int64, device=device)
         # One by one each row reads its own pages only, which on a CPU is the faster way anyway.
         if steps is None and device.type != "cpu" and not config.deterministic:
             steps = captured_steps(device)
         self._steps = steps
+        self._fused = None
+        if steps is not None and config.kernels:
+            self._fused = model.net.fused(self._pool, _bucket(max_batch), deterministic=False)
 
     @torch.inference_mode()
     def execute(self, batch: Batch) -> list[StepResult]:
@@ -134,7 +137,7 @@ class Runner:
             filled = self._filled(group, self._padded(group))
             state = F.pad(state, (0, 0, 0, len(filled.places) - len(group)))
             width = self._draws.width(filled.places)
-            rows = self._frames(state, filled.slots, filled.numbers, width)
+            rows = self._frames(self._net, state, filled.slots, filled.numbers, width)
             made.append(rows[: len(group)])
         return made
 
@@ -154,58 +157,67 @@ class Runner:
         made = []
         if newcomers:
             size = _bucket(len(newcomers))
-            filled, nobody = self._filled(newcomers, size), self._filled([], size)
-            width = _bucket(self._draws.width(filled.places))
+            width = _bucket(self._draws.width([request.slot for request in newcomers]))
             state = F.pad(torch.cat(hidden), (0, 0, 0, size - len(newcomers)))
             rows = steps.run(
-                ("frames", width),
-                partial(self._frames, width=width),
-                (state, filled.slots, filled.numbers),
-                (state, nobody.slots, nobody.numbers),
+                ("first", width),
+                partial(self._first, width=width),
+                (state, self._packed(newcomers, size, 0)),
+                (state, self._packed([], size, 0)),
             )
             made.append(rows[: len(newcomers)])
         if decode:
             size, pages = _bucket(len(decode)), _bucket(max(len(r.pages) for r in decode))
-            filled, nobody = self._filled(decode, size), self._filled([], size)
-            width = _bucket(self._draws.width(filled.places))
+            width = _bucket(self._draws.width([request.slot for request in decode]))
             rows = steps.run(
                 ("decode", width),
                 partial(self._decode, width=width),
-                self._tensors(filled, pages),
-                self._tensors(nobody, pages),
+                (self._packed(decode, size, pages),),
+                (self._packed([], size, pages),),
             )
             made.append(rows[: len(decode)])
         return made
 
-    def _tensors(self, filled: _Filled, pages: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What ``_decode`` takes, the tables ``pages`` wide."""
-        tables = [[*own, *[self._scratch_page] * (pages - len(own))] for own in filled.tables]
-        device = self._model.device
-        return (
-            torch.tensor(tables, device=device),
-            torch.tensor(filled.positions, device=device),
-            filled.slots,
-            filled.numbers,
-        )
+    def _packed(self, requests: Sequence[Request], size: int, pages: int) -> Tensor:
+        """Slots, frames' numbers, positions and pages of ``size`` rows: int32 [B, 3 + pages] on the
+        host, so that one transfer brings all."""
+        packed = np.empty((size, 3 + pages), np.int32)
+        packed[:, :3] = (self._scratch_slot, 0, 0)
+        packed[:, 3:] = self._scratch_page
+        for row, request in zip(packed, requests, strict=False):
+            row[:3] = (request.slot, request.next_frame - 1, request.num_computed - 1)
+            if pages:
+                row[3 : 3 + len(request.pages)] = request.pages
+        return torch.from_numpy(packed)
 
-    def _decode(
-        self, tables: Tensor, positions: Tensor, slots: Tensor, numbers: Tensor, width: int
-    ) -> Tensor:
+    def _first(self, hidden: Tensor, packed: Tensor, width: int) -> Tensor:
+        """The first frames of newcomers, by their hidden states [B, E]."""
+        slots, numbers = packed[:, 0].long(), packed[:, 1].long()
+        return self._frames(self._fused or self._net, hidden, slots, numbers, width)
+
+    def _decode(self, packed: Tensor, width: int) -> Tensor:
         """A whole frame on the device: position, draws, next input. -> rows int64 [B, 1 + C]."""
-        store = self._pool.together(
-            tables, positions, self.capacity.max_positions, by_kernel=self._by_kernel
-        )
-        hidden = self._net.backbone(self._rows[slots][:, :, None], store)
-        return self._frames(hidden, slots, numbers, width)
+        slots, numbers, positions = packed[:, :3].long().unbind(1)
+        rows = self._rows[slots]
+        if self._fused is not None:
+            tables = packed[:, 3:].contiguous()
+            hidden = self._fused.backbone(rows, tables, packed[:, 2].contiguous())
+            return self._frames(self._fused, hidden, slots, numbers, width)
+        tables = packed[:, 3:].long()
+        store = self._pool.together(tables, positions, self.capacity.max_positions)
+        hidden = self._net.backbone(rows[:, :, None], store)
+        return self._frames(self._net, hidden, slots, numbers, width)
 
-    def _frames(self, hidden: Tensor, slots: Tensor, numbers: Tensor, width: int) -> Tensor:
+    def _frames(
+        self, net: FrameNet, hidden: Tensor, slots: Tensor, numbers: Tensor, width: int
+    ) -> Tensor:
         """Make the frames ``numbers`` [B] of hidden states [B, E] -> rows int64 [B, 1 + C]."""
         config = self._model.config
-        draw = self._draws.frame(slots, numbers, width)
-        chosen = draw.semantic(self._net.slow_logits(hidden))
+        draw = self._draws.frame(slots, numbers, width, by_op=net is self._fused)
+        chosen = draw.semantic(net.slow_logits(hidden))
         # The end has no code. Its frame is made all the same: looking first would make a GPU wait.
         last = config.codebook_size - 1
-        codes = self._net.frame(hidden, chosen.clamp(max=last), draw.code)
+        codes = net.frame(hidden, chosen.clamp(max=last), draw.code)
         token = torch.where(chosen > last, config.end_id, chosen + config.semantic_begin)
         rows = torch.cat((token[:, None], codes), dim=1)
         # Rows that fill a group share one slot: whichever of them is kept there, nobody reads it.

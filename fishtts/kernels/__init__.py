@@ -33,6 +33,10 @@ OPS = (
     "residual_rms_norm",
     "residual_rms_norm_quantize",
     "draw_codes",
+    "snake",
+    "causal_conv",
+    "carry_context_",
+    "residual_unit",
 )
 """Functions that every backend has, with the signatures of ``reference.py``."""
 

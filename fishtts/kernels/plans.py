@@ -95,10 +95,12 @@ def plan_product(
     )
 
 
-def stages_that_fit(block_n: int, block_m: int, token_bytes: int, shared_bytes: int) -> int:
-    """How many column blocks may be on their way: six, or as many as there is room for."""
+def stages_that_fit(
+    block_n: int, block_m: int, token_bytes: int, shared_bytes: int, most: int = 6
+) -> int:
+    """How many column blocks may be on their way: ``most``, or as many as there is room for."""
     stage_bytes = BLOCK_K * (block_n + block_m * token_bytes)
-    return min(6, (shared_bytes - _RESERVED_BYTES) // stage_bytes)
+    return min(most, (shared_bytes - _RESERVED_BYTES) // stage_bytes)
 
 
 def _token_tile(num_tokens: int) -> int:

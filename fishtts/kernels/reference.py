@@ -32,6 +32,10 @@ from fishtts.kernels.attention_reference import causal_attention as causal_atten
 from fishtts.kernels.attention_reference import paged_decode as paged_decode
 from fishtts.kernels.attention_reference import paged_prefill as paged_prefill
 from fishtts.kernels.checks import FP8, FP8_MAX, GROUP, MIN_AMAX, check_columns, check_shape
+from fishtts.kernels.convolution_reference import carry_context_ as carry_context_
+from fishtts.kernels.convolution_reference import causal_conv as causal_conv
+from fishtts.kernels.convolution_reference import residual_unit as residual_unit
+from fishtts.kernels.convolution_reference import snake as snake
 from fishtts.kernels.sampling_reference import draw_codes as draw_codes
 from fishtts.kernels.small_reference import norm_rope_store as norm_rope_store
 
@@ -84,15 +88,15 @@ def quantize_1x128(x: Tensor, *, power_of_two: bool = False) -> tuple[Tensor, Te
     With ``power_of_two`` the scale is rounded up to one.
 
     Shapes: x [M, K] float16, bfloat16 or float32 -> codes [M, K] FP8, scale [K / 128, M] float32.
-    Rounds: the scale once (a true division), the code once (x / scale, a true division).
-    Tolerance: none, every byte is the same.
+    Rounds: the scale once and its inverse once (true divisions), the product of x and the inverse,
+    and the code. Tolerance: none, every byte is the same.
     Source: per-token-group scaling as in DeepGEMM and torch's blockwise ``scaled_mm``.
     """
     check_columns("x", x)
     groups = x.float().unflatten(1, (-1, GROUP))
     is_finite = groups.isfinite()
     scale = _float_scale(_amax(groups, is_finite, (2,)), power_of_two)
-    codes = _encode(groups / scale, is_finite)
+    codes = _encode(groups * (1.0 / scale), is_finite)
     return codes.flatten(1), scale[..., 0].t().contiguous()
 
 

@@ -76,18 +76,25 @@ def check_draw(
     rules: DrawRules,
     semantic: Semantic | None,
     embeddings: Tensor | None,
+    max_top_k: int | None,
 ) -> None:
     """Refuse what ``draw_codes`` does not take.
 
     Raises: ``ValueError`` naming what does not fit.
     """
+    if max_top_k is not None and max_top_k < 1:
+        raise ValueError(f"max_top_k is {max_top_k}; it must be at least 1.")
     if logits.ndim != 2 or logits.shape[1] < 1 or logits.stride(1) != 1:
         raise ValueError(
             f"logits has the shape {list(logits.shape)}; it must be a matrix with contiguous rows."
         )
     num_rows = logits.shape[0]
     shape = (num_rows, 1 if semantic is None else 2)
-    check_shape("keys", keys, shape, torch.int64)
+    if keys.dtype != torch.int64 or keys.shape != shape or keys.stride(1) != 1:
+        raise ValueError(
+            f"keys is {keys.dtype} {list(keys.shape)}; it must be torch.int64 {list(shape)} with"
+            " contiguous rows."
+        )
     check_shape("temperature", rules.temperature, shape, torch.float32)
     check_shape("top_p", rules.top_p, shape, torch.float32)
     check_shape("top_k", rules.top_k, (num_rows,), torch.int32)
@@ -111,6 +118,7 @@ def draw_codes(
     *,
     semantic: Semantic | None = None,
     embeddings: Tensor | None = None,
+    max_top_k: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Filter and draw an id for each row; with ``embeddings`` look up what it is fed back as.
 
@@ -118,7 +126,7 @@ def draw_codes(
     more than top_p of the probability at temperature 1. Of the others the one with the largest
     exp((logit - best) / temperature) / -ln(u) is drawn, equal ones by rank; u is the noise of the
     row's key and the token id (the id itself, unless the draw is ``semantic``). A NaN counts as
-    minus infinity.
+    minus infinity, and a top_k above ``max_top_k`` as that: the smaller it is, the less is sorted.
 
     Shapes: logits [B, V] float32 or bfloat16, keys int64 [B, R], embeddings [V', E] -> int64 [B],
     and rows [B, E] or None; the last rows are looked up for ids beyond V'.
@@ -126,14 +134,15 @@ def draw_codes(
     the logits' type (as the model was tuned with), the rest in float32.
     Tolerance: none but for a sum that falls on top_p, or two waits that are equal to the last bit.
     """
-    check_draw(logits, keys, rules, semantic, embeddings)
+    check_draw(logits, keys, rules, semantic, embeddings, max_top_k)
     num_ids = logits.shape[1]
+    top_k = rules.top_k.clamp(max=max_top_k or num_ids)
     given = torch.where(logits.isnan(), float("-inf"), logits)
     values, ids = torch.sort(given, dim=-1, descending=True, stable=True)
     held = torch.softmax(given, dim=-1).gather(-1, ids).float().cumsum(-1).to(logits.dtype)
     rank = torch.arange(num_ids, device=logits.device)
     top_p = rules.top_p.to(logits.dtype)[..., None]
-    falls = (held[:, None] > top_p) | (rank >= rules.top_k[:, None, None])
+    falls = (held[:, None] > top_p) | (rank >= top_k[:, None, None])
     scaled = (
         values[:, None] / rules.temperature.to(logits.dtype).clamp(min=MIN_TEMPERATURE)[..., None]
     )

@@ -6,6 +6,7 @@ Owns nothing but the list. Imports Triton: only where it is installed.
 from __future__ import annotations
 
 from fishtts.kernels.block_scaled import bsgemm, w8a16_linear, w8a16_swiglu
+from fishtts.kernels.convolution import causal_conv, residual_unit
 from fishtts.kernels.flash_attention import causal_attention, paged_prefill
 from fishtts.kernels.flash_decode import paged_decode
 from fishtts.kernels.mxfp8 import mxfp8_linear
@@ -19,11 +20,14 @@ from fishtts.kernels.quantize import (
 )
 from fishtts.kernels.rms_norm import residual_rms_norm, residual_rms_norm_quantize
 from fishtts.kernels.sampling import draw_codes
+from fishtts.kernels.signals import carry_context_, snake
 from fishtts.kernels.store_kv import norm_rope_store
 
 __all__ = [
     "bsgemm",
+    "carry_context_",
     "causal_attention",
+    "causal_conv",
     "draw_codes",
     "mxfp8_linear",
     "norm_rope_store",
@@ -35,8 +39,10 @@ __all__ = [
     "quantize_128x128",
     "residual_rms_norm",
     "residual_rms_norm_quantize",
+    "residual_unit",
     "silu_mul",
     "silu_mul_quantize",
+    "snake",
     "w8a16_linear",
     "w8a16_swiglu",
 ]

@@ -43,16 +43,28 @@ class Config(Protocol):
     def end_id(self) -> int: ...
 
 
-class Model(Protocol):
+class FrameNet(Protocol):
+    """Hidden states to logits and codes; ``fishtts.models.dual_ar.net`` has the shapes."""
+
+    def slow_logits(self, hidden: Tensor) -> Tensor: ...
+    def frame(
+        self, hidden: Tensor, semantic: Tensor, draw: Callable[[int, Tensor], Tensor]
+    ) -> Tensor: ...
+
+
+class FusedNet(FrameNet, Protocol):
+    """A decode step in fixed shapes; ``fishtts.models.dual_ar.fused`` has them."""
+
+    def backbone(self, rows: Tensor, tables: Tensor, positions: Tensor) -> Tensor: ...
+
+
+class Model(FrameNet, Protocol):
     """Rows to hidden states, logits and codes; ``fishtts.models.dual_ar.net`` has the shapes."""
 
     def parameters(self) -> Iterator[Tensor]: ...
     def new_pages(self, num_pages: int, page_size: int) -> PagedKV: ...
     def backbone(self, rows: Tensor, cache: Any) -> Tensor: ...
-    def slow_logits(self, hidden: Tensor) -> Tensor: ...
-    def frame(
-        self, hidden: Tensor, semantic: Tensor, draw: Callable[[int, Tensor], Tensor]
-    ) -> Tensor: ...
+    def fused(self, pool: PagedKV, max_rows: int, *, deterministic: bool) -> FusedNet: ...
 
 
 class Prompts(Protocol):

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fishtts import kernels
 from fishtts.kernels.attention_reference import KVPages
 from fishtts.models.attention import attend, attend_masked
 
@@ -53,15 +52,16 @@ class PagedKV:
         """
         return RowsApart(self, tables, positions)
 
-    def together(
-        self, tables: Tensor, positions: Tensor, max_positions: int, *, by_kernel: bool = False
-    ) -> RowsTogether:
+    def together(self, tables: Tensor, positions: Tensor, max_positions: int) -> RowsTogether:
         """See many requests at one position each, all at once, and nothing read back.
 
-        ``by_kernel`` reads the pages where they lie, by the op ``paged_decode``.
         Shapes: tables int64 [B, W] (whatever fills a row must be a page too), positions int64 [B].
         """
-        return RowsTogether(self, tables, positions, max_positions, by_kernel)
+        return RowsTogether(self, tables, positions, max_positions)
+
+    def layers(self) -> list[KVPages]:
+        """The pools as the ops of ``fishtts.kernels`` take them."""
+        return [KVPages(k, v) for k, v in zip(self.keys, self.values, strict=True)]
 
     def places(self, pages: Tensor, positions: Tensor) -> Tensor:
         """Number the places of positions in a pool, given the page that holds each."""
@@ -166,10 +166,8 @@ class RowsTogether:
         tables: Tensor,
         positions: Tensor,
         max_positions: int,
-        by_kernel: bool,
     ) -> None:
         self._pool, self._tables, self._positions = pool, tables, positions
-        self._by_kernel = by_kernel
         self._max_positions = max_positions
         page = tables.gather(1, (positions // pool.page_size)[:, None])[:, 0]
         self._places = pool.places(page, positions)
@@ -184,8 +182,6 @@ class RowsTogether:
         """Store k and v [B, G, 1, D] of a layer; attend from q [B, H, 1, D]."""
         pool, batch = self._pool, q.shape[0]
         pool.write(at, self._places, k[:, :, 0], v[:, :, 0])
-        if self._by_kernel:
-            return self._attend_by_kernel(at, q)
         keys, values = (
             stack[at]
             .index_select(0, self._tables.flatten())
@@ -195,17 +191,6 @@ class RowsTogether:
         )
         lengths = self._positions + 1
         return attend_masked(q, keys.transpose(1, 2), values.transpose(1, 2), lengths)
-
-    def _attend_by_kernel(self, at: int, q: Tensor) -> Tensor:
-        pool = self._pool
-        out: Tensor = kernels.paged_decode(
-            q[:, :, 0],
-            KVPages(pool.keys[at], pool.values[at]),
-            self._tables.to(torch.int32),
-            (self._positions + 1).to(torch.int32),
-            max_length=self._tables.shape[1] * pool.page_size,
-        )
-        return out.flatten(1)[:, None]
 
     def advance(self, length: int) -> None:
         """Nothing to keep: whoever asked for the pass counts."""

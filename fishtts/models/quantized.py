@@ -108,6 +108,19 @@ class QuantizedLinear(nn.Module):
         quantize = "quantize_1x32" if self.form == "mxfp8" else "quantize_1x128"
         return tuple(getattr(self._ops, quantize)(rows))
 
+    def normed_operands(
+        self, x: Tensor, weight: Tensor, eps: float, residual: Tensor | None
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Add a residual, norm [M, K], and ``operands``, in one; also answers the sum [M, K]."""
+        if self.form == "w8a16":
+            normed, total = self._ops.residual_rms_norm(x, weight, eps, residual)
+            return (normed,), total
+        group = reference.MX_GROUP if self.form == "mxfp8" else reference.GROUP
+        *operands, total = self._ops.residual_rms_norm_quantize(
+            x, weight, eps, residual, group=group
+        )
+        return tuple(operands), total
+
     def gated_operands(self, gate_up: Tensor) -> tuple[Tensor, ...]:
         """SwiGLU of [M, 2 F], and ``operands``, in one."""
         if self.form == "w8a16":
@@ -183,14 +196,14 @@ class QuantizedFeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """w2(silu(w1 x) * w3 x): x [..., K] -> [..., K], in x's type."""
         rows = x.reshape(-1, x.shape[-1])
-        return self.w2.multiply(self._hidden(rows), x.dtype).view(x.shape)
+        return self.multiply(self.w13.operands(rows), x.dtype).view(x.shape)
 
-    def _hidden(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """Gate, up and SwiGLU of [M, K]: the operands of the last product."""
+    def multiply(self, operands: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
+        """The same from operands of ``w13`` -> [M, K] of a type."""
         if self.w13.form == "w8a16" and self.w13.has_kernels:
-            return (self.w13.swiglu(rows),)
-        gate_up = self.w13.multiply(self.w13.operands(rows), rows.dtype)
-        return self.w2.gated_operands(gate_up)
+            return self.w2.multiply((self.w13.swiglu(*operands),), dtype)
+        gate_up = self.w13.multiply(operands, dtype)
+        return self.w2.multiply(self.w2.gated_operands(gate_up), dtype)
 
 
 def linear(x: Tensor, weight: Tensor | QuantizedLinear) -> Tensor:

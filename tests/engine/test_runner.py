@@ -18,7 +18,7 @@ from fishtts.engine.graphs import CapturedSteps, EagerSteps, Inputs, Program, St
 from fishtts.engine.request import FrameMade
 from fishtts.engine.runner import Runner
 from fishtts.errors import FishTTSError
-from fishtts.models import LoadedModel, load_model
+from fishtts.models import FrameNet, LoadedModel, load_model
 from fishtts.types import Prompt, Reference, SamplingParams
 from tests.engine.crowds import Asked, Made, collect, run_all, same
 from tests.fakes import GOLDEN
@@ -214,14 +214,15 @@ def test_arriving_late_changes_nothing(exact: Exact) -> None:
     assert same([made[n] for n in ids], alone[6:] + alone[:6])
 
 
-def test_programs_of_fixed_shapes_give_the_same(exact: Exact) -> None:
+@pytest.mark.parametrize("kernels", [False, True])
+def test_programs_of_fixed_shapes_give_the_same(exact: Exact, kernels: bool) -> None:
     """The way of a GPU: rows of all lengths at once, filled up with rows that are nobody's."""
     model, asked, alone = exact
-    steps = CountingSteps()
-    runner = Runner(model, EngineConfig(), steps=steps)
+    steps, config = CountingSteps(), EngineConfig(kernels=kernels)
+    runner = Runner(model, config, steps=steps)
     assert same(run_all(Engine(runner, checked=True), asked), alone)
     assert steps.num_runs > 3 * len(steps.shapes), "few programs serve many steps"
-    runner = Runner(model, EngineConfig(), steps=CountingSteps(), num_pages=FEW_PAGES)
+    runner = Runner(model, config, steps=CountingSteps(), num_pages=FEW_PAGES)
     assert same(run_all(Engine(runner, checked=True), asked), alone)
 
 
@@ -249,13 +250,15 @@ def test_deterministic_is_the_same_to_the_last_bit(
     model, states = talkative(dtype), {}
     whole = Runner._frames
 
-    def noted(self: Runner, hidden: Tensor, slots: Tensor, numbers: Tensor, width: int) -> Tensor:
+    def noted(
+        self: Runner, net: FrameNet, hidden: Tensor, slots: Tensor, numbers: Tensor, width: int
+    ) -> Tensor:
         for slot, number, state in zip(slots.tolist(), numbers.tolist(), hidden, strict=True):
             if slot != self._scratch_slot:
                 key = (int(self._draws._seeds[slot]), number)
                 twin = states.setdefault(key, state)
                 assert torch.equal(twin, state), f"the hidden state of {key} differs"
-        return whole(self, hidden, slots, numbers, width)
+        return whole(self, net, hidden, slots, numbers, width)
 
     monkeypatch.setattr(Runner, "_frames", noted)
     asked, config = crowd(model), EngineConfig(deterministic=True)
@@ -306,9 +309,9 @@ def test_deterministic_on_a_gpu(dtype: torch.dtype) -> None:
     assert same(run_all(engine_of(model, config, num_pages=FEW_PAGES), asked), alone)
 
 
-def test_the_op_for_pages_makes_the_golden_frames() -> None:
-    """In float32, as the kernel's specification has it; there no rounding flips a greedy draw."""
-    runner = Runner(tiny(), EngineConfig(kernels=True), steps=EagerSteps())
+def test_the_fused_ops_make_the_golden_frames() -> None:
+    """In float32, as the ops' specification has it; there no rounding flips a greedy draw."""
+    runner = Runner(tiny(), EngineConfig(kernels=True), steps=EagerSteps(torch.device("cpu")))
     engine = Engine(runner, checked=True)
     asked = (prompt(), replace(GREEDY, max_frames=12))
     for codes, _ in run_all(engine, [asked, asked]):
@@ -325,11 +328,15 @@ def test_a_gpu_in_float32_makes_the_golden_frames_by_graphs(kernels: bool) -> No
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("steps", [EagerSteps, lambda: CapturedSteps(torch.device("cuda"))])
-def test_a_gpu_makes_the_frames_of_a_cpu(exact: Exact, steps: Callable[[], Steps]) -> None:
+@pytest.mark.parametrize("steps", [EagerSteps, CapturedSteps])
+def test_a_gpu_makes_the_frames_of_a_cpu(
+    exact: Exact, steps: Callable[[torch.device], Steps]
+) -> None:
     """Graphs too: replayed with other inputs, they give what the program gives."""
     _, asked, alone = exact
-    runner = Runner(talkative(torch.float64, "cuda"), EngineConfig(), steps=steps())
+    runner = Runner(
+        talkative(torch.float64, "cuda"), EngineConfig(), steps=steps(torch.device("cuda"))
+    )
     engine = Engine(runner, checked=True)
     assert same(run_all(engine, asked), alone)
     assert same(run_all(engine, asked[::-1])[::-1], alone)

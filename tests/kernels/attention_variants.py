@@ -204,7 +204,8 @@ def _norm(capability: int, group: int) -> Variant:
 def _draw(capability: int, dtype: str, draws: int) -> Variant:
     from fishtts.kernels.sampling import draw_kernel
 
-    sizes = ("num_ids", "row_stride", "window_stride_b", "window_stride_w", "width", "last_row")
+    sizes = ("num_ids", "row_stride", "key_stride", "window_stride_b", "window_stride_w")
+    sizes = (*sizes, "max_top_k", "width", "last_row")
     return Variant(
         f"draw_{dtype}_{draws}_{capability}",
         draw_kernel,
@@ -214,7 +215,10 @@ def _draw(capability: int, dtype: str, draws: int) -> Variant:
             **{"window_ptr": "*i32", "embedding_ptr": "*bf16", "embedded_ptr": "*bf16"},
             **dict.fromkeys((*sizes, "first_id", "end_id"), "i32"),
         },
-        {"DRAWS": draws, "BLOCK_V": 8192, "BLOCK_W": 16, "E": 2560, "BLOCK_E": 4096, "PDL": True},
+        {
+            **{"DRAWS": draws, "K": 32, "BLOCK_V": 8192, "BLOCK_W": 16},
+            **{"E": 2560, "BLOCK_E": 4096, "PDL": True},
+        },
         capability,
         num_warps=16,
         use_pdl=True,

@@ -49,6 +49,7 @@ class Report:
 
 _PATTERNS = {
     "wgmma_e4m3": r"wgmma\.mma_async\.sync\.aligned\.\w+\.f32\.e4m3\.e4m3",
+    "wgmma_f16": r"wgmma\.mma_async\.sync\.aligned\.\w+\.f32\.f16\.f16",
     "wgmma_bf16": r"wgmma\.mma_async\.sync\.aligned\.\w+\.f32\.bf16\.bf16",
     "mma_e4m3": r"mma\.sync\.aligned[\w.]*\.e4m3\.e4m3",
     "mma_bf16": r"mma\.sync\.aligned[\w.]*\.bf16\.bf16",

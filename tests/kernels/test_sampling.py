@@ -76,7 +76,7 @@ def test_noise_is_the_hash_to_the_last_bit() -> None:
 
 
 @pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("num_ids", [1, 63, 1025])
+@pytest.mark.parametrize("num_ids", [1, 63, 257])
 @pytest.mark.parametrize(
     ("temperature", "top_p", "top_k"),
     [(1.0, 0.9, 30), (0.7, 0.8, 64), (1.3, 1.0, 5), (0.5, 0.3, 1)],
@@ -113,7 +113,7 @@ def test_equal_logits_rank_by_id(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("num_ids", [65, 4097])
+@pytest.mark.parametrize("num_ids", [65, 257, pytest.param(4097, marks=pytest.mark.gpu)])
 def test_semantic_draws_are_the_reference_s(num_ids: int, dtype: torch.dtype) -> None:
     logits, keys = inputs(4, num_ids, 2, seed=3)
     rules = rules_of(4, (0.8, 0.8), (1.0, 0.9))
@@ -124,7 +124,8 @@ def test_semantic_draws_are_the_reference_s(num_ids: int, dtype: torch.dtype) ->
     # Half of the rows have just drawn what they draw now.
     rows[::2, 4, 0] = (plain[::2] + FIRST).int()
     embeddings = torch.randn(num_ids - 1, 100, device=DEVICE)
-    ours, theirs = (op(*given, semantic=semantic, embeddings=embeddings) for op in OPS)
+    options = {"semantic": semantic, "embeddings": embeddings, "max_top_k": 30}
+    ours, theirs = (op(*given, **options) for op in OPS)
     assert torch.equal(ours[0], theirs[0])
     assert torch.equal(ours[1], embeddings[ours[0].clamp(max=num_ids - 2)])
     assert torch.equal(ours[1], theirs[1])
@@ -206,6 +207,15 @@ def test_whatever_the_logits_an_id_comes_out(op) -> None:
     assert codes.tolist() == [1, 2, 0, 0, 0]
 
 
+@pytest.mark.parametrize("op", OPS)
+def test_a_top_k_counts_as_the_largest_that_is_allowed(op) -> None:
+    logits, keys = inputs(16, 100, 1)
+    given = (logits.contiguous(), keys)
+    capped, _ = op(*given, rules_of(16, (2.0, 1.5), top_k=90), max_top_k=5)
+    assert torch.equal(capped, op(*given, rules_of(16, (2.0, 1.5), top_k=5))[0])
+    assert not torch.equal(capped, op(*given, rules_of(16, (2.0, 1.5), top_k=90))[0])
+
+
 def test_a_row_does_not_depend_on_its_neighbours() -> None:
     logits, keys = inputs(5, 100, 1)
     rules = rules_of(5, (0.9, 0.9))
@@ -227,6 +237,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ((logits, keys, rules), {"semantic": Semantic(window, 1, 2)}, "keys is"),
         ((logits, keys, rules_of(3, (1.0, 0.9))), {}, "temperature is"),
         ((logits, keys, rules), {"embeddings": window[0]}, "embeddings has the shape"),
+        ((logits, keys, rules), {"max_top_k": 0}, "max_top_k is 0"),
     ]:
         with pytest.raises(ValueError, match=complaint):
             draw_codes(*operands, **options)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,9 @@ from fishtts.models.attention import attend
 from fishtts.models.dual_ar.config import DualARConfig, TransformerConfig
 from fishtts.models.paged import PagedKV
 from fishtts.models.quantized import feed_forward, linear
+
+if TYPE_CHECKING:
+    from fishtts.models.dual_ar.fused import FusedDualAR
 
 Draw = Callable[[int, Tensor], Tensor]
 """``draw(codebook, logits [B, V]) -> int64 [B]``."""
@@ -152,6 +155,7 @@ class Norm:
     """
 
     def __init__(self, weight: Tensor, eps: float) -> None:
+        """``weight`` [E], or [..., E] where rows before the last axis have weights of their own."""
         size = weight.shape[-1]
         self._weight, self._eps = weight, eps
         self._scaled: Tensor | None = None
@@ -162,6 +166,8 @@ class Norm:
     def __call__(self, x: Tensor) -> Tensor:
         """Normalise x [..., E]."""
         if self._scaled is None:
+            if self._weight.ndim > 1:
+                return F.rms_norm(x, x.shape[-1:], None, self._eps) * self._weight
             return rms_norm(x, self._weight, self._eps)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return x.div(length.hypot_(self._floor)).mul_(self._scaled)
@@ -381,6 +387,12 @@ class DualAR(nn.Module):
     def new_pages(self, num_pages: int, page_size: int) -> PagedKV:
         """Pages of the transformer over time, for many requests."""
         return self.stacks[0].new_pages(num_pages, page_size)
+
+    def fused(self, pool: PagedKV, max_rows: int, *, deterministic: bool) -> FusedDualAR:
+        """The decode step by the ops of ``fishtts.kernels``, for at most so many rows of a pool."""
+        from fishtts.models.dual_ar.fused import FusedDualAR
+
+        return FusedDualAR(self, pool, max_rows, deterministic)
 
     def embed(self, rows: Tensor) -> Tensor:
         """Input vectors. rows [B, 1 + C, T] -> [B, T, E].
