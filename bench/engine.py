@@ -145,7 +145,11 @@ def streams(options: argparse.Namespace) -> tuple[list[dict[str, Any]], Machine]
         model = in_format(form, dry_run=options.dry_run)
         gpu, uuid = ("no GPU", "") if options.dry_run else gpu_of(model.device)
         config = EngineConfig(
-            str(model.device), "bfloat16", max(counts), options.deterministic, options.kernels
+            str(model.device),
+            "bfloat16",
+            max(counts),
+            options.deterministic,
+            False if options.plain else None,
         )
         made, here = measure(
             model,
@@ -239,14 +243,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--dry-run", action="store_true", help="the same at minnow's size, a CPU")
     parser.add_argument("--formats", nargs="+", default=[DENSE], choices=(DENSE, *WEIGHT_FORMATS))
-    parser.add_argument("--kernels", action="store_true", help="decode by our own kernels")
+    parser.add_argument("--plain", action="store_true", help="decode without our own kernels")
     parser.add_argument("--profile", type=int, default=0, help="streams of a profiled step")
     parser.add_argument("--write-baseline", action="store_true", help="freeze the figures")
     parser.add_argument("--kernel-rows", type=Path, help="what bench/kernels.py --output wrote")
     parser.add_argument("--baselines", type=Path, default=baselines.FOLDER, help="where they lie")
     parser.add_argument("--json", action="store_true", help="print JSON only")
     options = parser.parse_args()
-    chosen = options.deterministic or options.kernels or options.lines
+    chosen = options.deterministic or options.plain or options.lines
     if options.write_baseline and (chosen or not options.gpu or options.dry_run):
         parser.error("a baseline is of what users get: --gpu, and no choices but --formats")
     return options

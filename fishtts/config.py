@@ -45,13 +45,13 @@ class EngineConfig:
 
     ``max_batch`` caps the requests that run together (0: as many as suit the device).
     ``deterministic`` makes a request's bits independent of whatever runs beside it. ``kernels``
-    lets a GPU attend by our own kernels, which have not run on one yet."""
+    decodes by our own kernels or by plain torch; None: by kernels where the GPU has them."""
 
     device: str = "auto"
     dtype: str = "auto"
     max_batch: int = 0
     deterministic: bool = False
-    kernels: bool = False
+    kernels: bool | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_batch <= MAX_BATCH:
