@@ -15,7 +15,7 @@ from fishtts.codec import load_codec
 from fishtts.codec.spectral import SpectralCodec, SpectralConfig
 from fishtts.types import Reference, Voice
 from fishtts.weights import read_tensors
-from recipes.minnow.export import int8_rows, write_model
+from recipes.minnow.export import between, int8_rows, write_model
 from recipes.minnow.voices import VOICES, keep_voices
 
 SIZES = {"encoder_dim": 16, "encoder_layers": 1, "decoder_dim": 16, "decoder_layers": 1}
@@ -52,6 +52,13 @@ def test_the_products_reader_gets_matrices_in_int8_and_vectors_as_they_are(tmp_p
     assert torch.equal(read["norm"], tensors["norm"])
     assert torch.equal(read["a.weight"], stored["a.weight"].float() * stored["a.weight_scale"])
     assert (read["a.weight"] - tensors["a.weight"].float()).abs().max() < 0.1
+
+
+def test_a_share_of_a_run_lies_between_its_start_and_its_end() -> None:
+    start, trained = {"a": torch.tensor([1.0, 3.0])}, {"a": torch.tensor([2.0, -1.0]).half()}
+    assert between(start, trained, 0.0)["a"].tolist() == [1.0, 3.0]
+    assert between(start, trained, 0.25)["a"].tolist() == [1.25, 2.0]
+    assert between(start, trained, 1.0)["a"].tolist() == [2.0, -1.0]
 
 
 def folder_with_codec(folder: Path, seed: int, change: str) -> Path:
