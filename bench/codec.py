@@ -320,7 +320,7 @@ def conv_trials(
     if is_last:
         ends = {"out_dtype": torch.float32}
     flops = 2 * streams * length * num_out * taps * num_in
-    planned = plan_conv(num_out, num_in)
+    planned = plan_conv(num_out, num_in, taps)
     tiles = {192: TILES_OF_192, 96: TILES_OF_96, 1: TILES_OF_ONE}.get(num_out, TILES)
     operands = (signal, conv.weight, conv.bias)
     steps = {"dilation": conv.dilation, "stride": conv.stride}

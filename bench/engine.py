@@ -198,7 +198,11 @@ def profile(engine: Engine, count: int) -> str:
         torch.cuda.synchronize()
     while engine.has_work:
         engine.step()
-    return str(found.key_averages().table(sort_by="self_cuda_time_total", row_limit=32, max_name_column_width=70))
+    return str(
+        found.key_averages().table(
+            sort_by="self_cuda_time_total", row_limit=32, max_name_column_width=70
+        )
+    )
 
 
 def machine() -> dict[str, str]:

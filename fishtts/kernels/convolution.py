@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fishtts.kernels.convolution_plans import ConvPlan, plan_conv, plan_unit
 from fishtts.kernels.convolution_reference import check_conv, new_signal
+from fishtts.kernels.launch import shared_limit
 from fishtts.kernels.signals import rounded, snake_of, store_rounded
 
 
@@ -341,8 +342,9 @@ def causal_conv(
     out_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
     """See ``reference.causal_conv``."""
+    num_out, taps, num_in = weight.shape
     return run_causal_conv(
-        plan_conv(weight.shape[0], weight.shape[2]),
+        plan_conv(num_out, num_in, taps, shared_limit(signal.device)),
         signal,
         weight,
         bias,
@@ -427,7 +429,7 @@ def residual_unit(
     keep: bool = True,
 ) -> tuple[Tensor | None, Tensor]:
     """See ``reference.residual_unit``: one launch where a tile holds all channels, else two."""
-    plan = plan_unit(len(weight))
+    plan = plan_unit(len(weight), shared_limit(signal.device))
     if plan is not None:
         return run_residual_unit(
             plan,
