@@ -1,7 +1,7 @@
 """How fast S2's codec decodes on a GPU: audio seconds a second, at its full size, random weights.
 
     python bench/codec.py --gpu [--streams 1 16 64] [--chunk 8] [--layout units fused channels time]
-                          [--dtype float16] [--profile] [--tune] [--budget 80]
+                          [--dtype float16] [--profile] [--tune [2.unit ...]] [--budget 80]
     python bench/codec.py                           the same at a tiny size on the CPU: no speed
 
 A row is one way to convolve (our kernels with whole residual units in one, our kernels, torch's
@@ -10,7 +10,7 @@ library with channels or positions as neighbours in memory), one type, so many s
 float32, over the first frames of one stream; ``same_alone`` says that a stream has the same bits
 alone as beside others.
 ``--profile`` adds where the time of a step goes, by kernel; ``--tune`` times every convolution of
-the decoder in every tile, and in torch's library. A row that fails says why and the others go on.
+the decoder (or those that are named) in every tile, and in torch's library. A row that fails says why and the others go on.
 Prints a table, then the machine; the last line is JSON.
 """
 
@@ -43,6 +43,7 @@ MATRIX_FLOPS_PER_S, MEMORY_BYTES_PER_S = 790e12, 4.3e12
 """What an H200 does at most, by NVIDIA's and our own measurement."""
 TILES = (
     ConvPlan(128, 128, 64, 4, 3),
+    ConvPlan(128, 128, 64, 4, 4),
     ConvPlan(128, 128, 64, 8, 3),
     ConvPlan(128, 128, 64, 8, 4),
     ConvPlan(128, 256, 64, 8, 3),
@@ -52,6 +53,7 @@ TILES = (
     ConvPlan(256, 128, 64, 8, 3, extra_n=64),
 )
 TILES_OF_192 = (
+    ConvPlan(128, 64, 64, 4, 3),
     ConvPlan(128, 128, 64, 8, 3, extra_n=64),
     ConvPlan(128, 128, 64, 8, 4, extra_n=64),
     ConvPlan(256, 128, 64, 8, 3, extra_n=64),
@@ -79,14 +81,21 @@ UNIT_TILES = {
         ConvPlan(128, 128, 64, 8, 2, extra_n=64),
         ConvPlan(128, 128, 64, 8, 3, extra_n=64),
         ConvPlan(64, 128, 64, 4, 3, extra_n=64),
-        ConvPlan(256, 128, 64, 8, 3, extra_n=64),
+        ConvPlan(64, 128, 64, 4, 2, extra_n=64),
+        ConvPlan(64, 128, 64, 4, 4, extra_n=64),
+        ConvPlan(64, 128, 32, 4, 4, extra_n=64),
+        ConvPlan(128, 128, 32, 8, 4, extra_n=64),
     ),
     96: (
         ConvPlan(128, 64, 32, 8, 4, extra_n=32),
         ConvPlan(128, 64, 32, 4, 4, extra_n=32),
         ConvPlan(128, 64, 32, 4, 6, extra_n=32),
-        ConvPlan(256, 64, 32, 8, 4, extra_n=32),
-        ConvPlan(256, 64, 64, 8, 3, extra_n=32),
+        ConvPlan(128, 64, 32, 4, 3, extra_n=32),
+        ConvPlan(64, 64, 32, 4, 4, extra_n=32),
+        ConvPlan(64, 64, 32, 4, 6, extra_n=32),
+        ConvPlan(64, 64, 64, 4, 3, extra_n=32),
+        ConvPlan(128, 128, 32, 4, 4),
+        ConvPlan(64, 128, 32, 4, 4),
     ),
 }
 """The same for whole residual units."""
@@ -369,12 +378,16 @@ def named(plan: ConvPlan, planned: ConvPlan | None) -> str:
     return f"{name} s{plan.num_stages}{' (planned)' if plan == planned else ''}"
 
 
-def tune(bench: Bench, streams: int, chunk: int, dtype: str, part: str) -> list[dict[str, Any]]:
-    """Time every layer in every way. With a ``part`` (i/n) compile that share, no more."""
+def tune(
+    bench: Bench, streams: int, chunk: int, dtype: str, layers: list[str], part: str
+) -> list[dict[str, Any]]:
+    """Time layers in every way. With a ``part`` (i/n) compile that share, no more."""
     batch = bench.batch("fused", dtype, 1, chunk)
     mine, parts = map(int, part.split("/")) if part else (0, 1)
     found = []
     for number, trial in enumerate(trials(batch, 2 if part else streams)):
+        if layers and trial.layer not in layers:
+            continue
         if part and (number % parts != mine or not trial.is_ours):
             continue
         if not bench.has_time:
@@ -485,19 +498,19 @@ def main() -> None:
     parser.add_argument("--layout", nargs="+", default=["units", "fused", "channels", "time"])
     parser.add_argument("--dtype", nargs="+", default=["float16", "bfloat16"])
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--tune", nargs="*", help="layers, such as 2.unit; without any, all")
     parser.add_argument("--tune-part", default="", help=argparse.SUPPRESS)
     parser.add_argument("--budget", type=float, default=80.0, help="seconds after which to end")
     options = parser.parse_args()
     began = time.monotonic()
     if not options.gpu:
         options.streams, options.chunks = [min(n, 3) for n in options.streams[:2]], [4]
-    if options.tune and options.gpu and not options.tune_part:
+    if options.tune is not None and options.gpu and not options.tune_part:
         compile_in_parts(options)
     left = options.budget - (time.monotonic() - began)
     bench = Bench("cuda", DacConfig(), left) if options.gpu else Bench("cpu", TINY, left)
     if options.tune_part:
-        tune(bench, 2, options.chunk, options.dtype[0], options.tune_part)
+        tune(bench, 2, options.chunk, options.dtype[0], options.tune, options.tune_part)
         return
     facts = machine()
     print(", ".join(f"{key} {value}" for key, value in facts.items()))
@@ -526,8 +539,8 @@ def main() -> None:
             for name, count, us in found:
                 print(f"{us:10.1f} {count:5}  {name}")
             answer["profile"].append({"layout": way, "kernels": found})
-    if options.tune and options.gpu:
-        answer["tune"] = tune(bench, most, options.chunk, options.dtype[0], "")
+    if options.tune is not None and options.gpu:
+        answer["tune"] = tune(bench, most, options.chunk, options.dtype[0], options.tune, "")
         for entry in answer["tune"]:
             figures = (
                 f"{entry['us']:9.1f} us {entry['tflops']:7.1f} TFLOP/s" if "us" in entry else ""
