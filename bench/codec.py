@@ -10,7 +10,8 @@ library with channels or positions as neighbours in memory), one type, so many s
 float32, over the first frames of one stream; ``same_alone`` says that a stream has the same bits
 alone as beside others.
 ``--profile`` adds where the time of a step goes, by kernel; ``--tune`` times every convolution of
-the decoder (or those that are named) in every tile, and in torch's library. A row that fails says why and the others go on.
+the decoder (or those that are named) in every tile, and in torch's library. A row that fails says
+why and the others go on.
 Prints a table, then the machine; the last line is JSON.
 """
 

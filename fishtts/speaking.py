@@ -101,7 +101,9 @@ def batch_decoder(codec: Codec, max_batch: int, *, deterministic: bool) -> Batch
         if decoder is None:
             return None
         sizes = [max_batch] if deterministic else step_sizes(max_batch)
-        return BatchDecoder(decoder, captured_steps(decoder.device), sizes)
+        made = BatchDecoder(decoder, captured_steps(decoder.device), sizes)
+        made.prepare()
+        return made
 
 
 class Speaking:

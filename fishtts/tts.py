@@ -154,7 +154,8 @@ class TTS:
 
     @property
     def codec(self) -> Codec:
-        """The model's codec, loaded; it runs in float32 everywhere."""
+        """The model's codec, loaded; it runs in float32, but for units that a GPU decodes beside
+        each other."""
         if self._codec is None:
             start = time.perf_counter()
             with memory_errors():

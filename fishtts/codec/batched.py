@@ -145,11 +145,17 @@ class BatchDecoder:
         self._signals: list[Signal] = []
         self._free = list(range(decoder.num_slots))[::-1]
         self._flying: deque[_Step] = deque()
+        self._idle = {size: decoder.idle(size) for size in self._sizes}
         self._stream: torch.cuda.Stream | None = None
         if decoder.device.type == "cuda":
             self._stream = torch.cuda.Stream(decoder.device)
             # The weights were brought into order on the current one.
             self._stream.wait_stream(torch.cuda.current_stream(decoder.device))
+
+    def prepare(self) -> None:
+        """Run the smallest step once, of rows that are nobody's: its kernels are compiled, and a
+        graph of it captured, before anybody waits for it."""
+        self._start([], self._idle[self._sizes[0]])
 
     @property
     def num_signals(self) -> int:
@@ -225,11 +231,15 @@ class BatchDecoder:
             assert signal.slot is not None
             slots[row] = signal.slot
             rows.append((signal, count))
-        inputs = tuple(torch.from_numpy(each) for each in (codes, slots, positions))
+        self._start(
+            rows, (torch.from_numpy(codes), torch.from_numpy(slots), torch.from_numpy(positions))
+        )
+
+    def _start(self, rows: list[tuple[Signal, int]], inputs: StepInputs) -> None:
+        """Let the device begin a step, and bring its samples to the host after it."""
+        idle = self._idle[len(inputs[0])]
         with torch.cuda.stream(self._stream) if self._stream else nullcontext():
-            made = self._programs.run(
-                "decode", self._decoder.decode, inputs, self._decoder.idle(size)
-            )
+            made = self._programs.run("decode", self._decoder.decode, inputs, idle)
             if self._stream is None:
                 self._flying.append(_Step(rows, made, None))
                 return

@@ -8,6 +8,7 @@ codec.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fishtts.kernels import convolution_reference
 from fishtts.kernels.convolution_plans import ConvPlan, plan_conv, plan_unit
 from fishtts.kernels.convolution_reference import check_conv, new_signal
 from fishtts.kernels.launch import shared_limit
@@ -341,10 +343,14 @@ def causal_conv(
     keep: bool = True,
     out_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """See ``reference.causal_conv``."""
+    """See ``reference.causal_conv``. That one does what TMA cannot read: few, odd channels."""
     num_out, taps, num_in = weight.shape
-    return run_causal_conv(
-        plan_conv(num_out, num_in, taps, shared_limit(signal.device)),
+    run = convolution_reference.causal_conv
+    if num_in * weight.itemsize % 16 == 0:
+        run = partial(
+            run_causal_conv, plan_conv(num_out, num_in, taps, shared_limit(signal.device))
+        )
+    return run(
         signal,
         weight,
         bias,

@@ -142,6 +142,17 @@ def test_an_end_waits_for_a_slot_that_only_others_can_give_back() -> None:
     assert taken(late) == wanted(frames(2, 4))
 
 
+def test_preparing_disturbs_nobody() -> None:
+    batch, decoder = begun()
+    batch.prepare()
+    assert decoder.rows == [0]
+    signal = batch.begin(is_urgent=True)
+    push(signal, frames(1, 2))
+    batch.end(signal)
+    assert batch.complete(signal)
+    assert taken(signal) == wanted(frames(1, 2))
+
+
 def test_a_signal_of_nothing_is_complete_when_it_ends() -> None:
     batch, _ = begun()
     signal = batch.begin(is_urgent=True)

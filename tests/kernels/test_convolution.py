@@ -98,6 +98,16 @@ def test_a_convolution_gives_what_is_asked_for_and_no_more() -> None:
     assert wave is not None
 
 
+@pytest.mark.parametrize("num_in", [4, 20, 24])
+def test_channels_of_no_whole_16_bytes_are_convolved_too(num_in: int) -> None:
+    operands = conv_operands(2, 9, num_in, 8, 3, 1)
+    total, _ = convolution.causal_conv(*operands)
+    wanted, _ = convolution_reference.causal_conv(*operands)
+    assert total is not None
+    assert wanted is not None
+    assert_near(total, wanted)
+
+
 def test_a_row_s_sums_do_not_depend_on_who_is_beside_it() -> None:
     signal, weight, bias = conv_operands(5, 8, 32, 16, 3, 1)
     plan = ConvPlan(32, 16, 32, 4, 2)
@@ -194,7 +204,7 @@ def test_window_attention_is_the_reference_s(
         operands = (slots, positions, turns, window)
         made = window_attention_(qkv, rings, *operands)
         wanted = window_reference.window_attention_(qkv, wanted_rings, *operands)
-        bound = 2e-6 if dtype == torch.float32 else 2 * HALF_ULP
+        bound = 4e-6 if dtype == torch.float32 else 2 * HALF_ULP
         torch.testing.assert_close(made, wanted, rtol=bound, atol=2 * bound)
 
 
