@@ -36,7 +36,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fishtts.codec.dac import DacCodec, DacConfig, QuantizerConfig
-from fishtts.codec.dac_batch import Conv, Convolve, DacBatch, FusedConvolve, LibraryConvolve, Unit
+from fishtts.codec.dac_batch import (
+    Conv,
+    Convolve,
+    DacBatch,
+    FusedConvolve,
+    LibraryConvolve,
+    Linear,
+    Unit,
+)
 from fishtts.codec.transformer import TransformerConfig
 from fishtts.kernels.convolution_plans import ConvPlan, plan_conv, plan_unit
 
@@ -77,6 +85,14 @@ TILES_OF_ONE = (
     ConvPlan(64, 16, 32, 4, 4),
 )
 """What is tried for so many channels out."""
+PRODUCT_TILES = (
+    ConvPlan(64, 64, 64, 4, 4),
+    ConvPlan(64, 64, 64, 4, 6),
+    ConvPlan(64, 128, 64, 4, 4),
+    ConvPlan(128, 64, 64, 4, 4),
+    ConvPlan(128, 128, 64, 4, 3),
+    ConvPlan(128, 256, 64, 8, 3),
+)
 UNIT_TILES = {
     192: (
         ConvPlan(128, 128, 64, 8, 2, extra_n=64),
@@ -300,6 +316,12 @@ def trials(batch: DacBatch, streams: int) -> Iterator[Trial]:
         )
         yield from unit_trials(batch, f"{index}.unit", unit, streams, length)
     yield from conv_trials(batch, "last", batch._last, streams, length, is_last=True)
+    layer = batch._transformer._layers[0]
+    for name in ("wqkv", "wo", "w13", "w2"):
+        yield from product_trials(batch, name, getattr(layer, name), streams * batch.chunk_frames)
+    block = batch._upsample[-1][1]
+    for name, linear in (("expand", block._up), ("project", block._down)):
+        yield from product_trials(batch, name, linear, streams * batch.chunk_frames * 4)
 
 
 def random(batch: DacBatch, *shape: int) -> Tensor:
@@ -347,6 +369,23 @@ def conv_trials(
         dilation=(1, conv.dilation),
     )
     yield Trial(layer, "library, convolution alone", alone, flops, False)
+
+
+def product_trials(batch: DacBatch, layer: str, linear: Linear, rows: int) -> Iterator[Trial]:
+    """One product at the rate of frames, without a residual."""
+    from fishtts.kernels.convolution import run_causal_conv
+
+    conv = linear.conv
+    num_out, taps, num_in = conv.weight.shape
+    x = random(batch, 1, rows, num_in)
+    flops = 2 * rows * num_out * num_in
+    planned = plan_conv(num_out, num_in, taps)
+    for plan in dict.fromkeys([planned, *PRODUCT_TILES]):
+        run = partial(run_causal_conv, plan, x, conv.weight, conv.bias)
+        yield Trial(layer, named(plan, planned), run, flops)
+    bias = conv.bias.to(batch.dtype)
+    library = partial(F.linear, x, conv.weight[:, 0], bias)
+    yield Trial(layer, "library", library, flops, False)
 
 
 def unit_trials(

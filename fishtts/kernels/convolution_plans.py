@@ -1,7 +1,8 @@
 """How causal convolutions are cut into tiles: pure functions of sizes, without torch.
 
-The tiles are the fastest of those that an H200 was given for the layers of S2's codec; see
-docs/LOG.md. They do not depend on how many positions there are, so that neither do the sums.
+The tiles are the fastest of those that an H200 was given for the convolutions of S2's codec; see
+docs/LOG.md. Those of its transformer's products were not timed yet. They do not depend on how many
+positions there are, so that neither do the sums.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ def plan_conv(
         return fitted(plan, shared_bytes)
     if num_out == 96:
         return ConvPlan(128, 64, 32, 4, 4, extra_n=32)
+    if taps == 1 and num_out <= num_in and num_in >= 1024:
+        # Products at the rate of frames: with larger tiles half of the GPU would have none.
+        return ConvPlan(64, 64, block_k, 4, 6)
     if taps == 1 or num_out % 128:
         return ConvPlan(128, 64, block_k, 4, 4)
     if taps > 2 and num_out % 256 == 0:

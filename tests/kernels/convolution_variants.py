@@ -25,6 +25,7 @@ LAYERS = {
     "last_up": (192, 192, 2, 2),
     "wide96": (96, 96, 7, 1),
     "last": (1, 96, 7, 1),
+    "product": (1024, 3072, 1, 1),
 }
 """Channels out and in, taps, stride of S2's decoder: each tile of the plans once."""
 _SIZES = dict.fromkeys(("num_rows", "signal_length", "length", "wave_stride", "dilation"), "i32")
