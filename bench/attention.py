@@ -244,6 +244,7 @@ def draws(bench: Bench, shape: Shape, batch: int) -> Iterator[tuple[str, str, Ca
             options = {
                 "semantic": Semantic(window, 300, 7) if num_draws == 2 else None,
                 "embeddings": embeddings,
+                "max_top_k": 30,
             }
             name = "semantic draw" if num_draws == 2 else "draw"
             given = (logits, keys, rules)

@@ -1,12 +1,15 @@
 """How fast many lines are made together: frames a second, audio, occupancy, first frame.
 
     python bench/engine.py [--lines 1 4 16 64] [--seconds 20] [--json]     the built-in model, a CPU
-    python bench/engine.py --gpu [--lines 1 16 64]                         S2 Pro's size, a GPU
+    python bench/engine.py --gpu [--formats bf16 bsfp8 w8a16]              S2 Pro's size, a GPU
 
 On a CPU whole lines are spoken: text to samples, checks and codec included. With ``--gpu`` the
-engine alone is run, with random weights of S2 Pro's size in bf16 and prompts of 512 positions;
-``--profile`` adds where the time of a step goes. Prints the machine and the versions; the last line
-is always JSON.
+engine alone is run, with random weights of S2 Pro's size and prompts of 512 positions, in each of
+the formats; it is the measurement of ``fishtts verify``. ``--write-baseline`` freezes the figures
+as that command's, ``--kernel-rows FILE`` puts beside them what ``bench/kernels.py --output`` wrote;
+``--profile`` adds where the time of a step goes; ``--dry-run`` runs minnow's size on a CPU, to show
+that the script works, and no speed. Prints the machine and the versions; the last line is always
+JSON.
 """
 
 from __future__ import annotations
@@ -26,21 +29,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from fishtts import TTS
-from fishtts.config import WEIGHT_FORMATS, EngineConfig, SpeechConfig
+from fishtts import TTS, baselines, hub
+from fishtts.baselines import Machine
+from fishtts.config import DEFAULT_MODEL, WEIGHT_FORMATS, EngineConfig, SpeechConfig
 from fishtts.engine.engine import Engine
 from fishtts.engine.request import FrameMade
-from fishtts.engine.runner import Runner
-from fishtts.models import LoadedModel
-from fishtts.models.dual_ar.config import DualARConfig
-from fishtts.models.dual_ar.net import DualAR
-from fishtts.models.quantized import quantize_net
+from fishtts.engine.streams import CONTEXT, NUM_STEPS, engine_for
+from fishtts.models import LoadedModel, read_config
+from fishtts.models.quantized import DENSE, quantize_net
+from fishtts.models.random_model import random_model, size_values
 from fishtts.tts import Line
 from fishtts.types import Prompt, SamplingParams
+from fishtts.verify.speed import STREAMS, gpu_of, measure
 
-CONTEXT = 512
-GOLDEN_CONFIG = Path(__file__).parent.parent / "tests" / "golden" / "s2-pro-config.json"
 THREADS = 2
+SIZE = "s2-pro"
 WORDS = (
     "The ferry left the harbour before the fog had lifted",
     "Nobody on deck could see the shore",
@@ -122,71 +125,53 @@ def _first_frame_ms(tts: TTS, count: int, config: SpeechConfig) -> float:
     return took
 
 
-def random_s2_pro(form: str = "") -> LoadedModel:
-    """S2 Pro's architecture in full size, with random weights in bf16 on the GPU, or in FP8."""
-    config = DualARConfig.from_dict(json.loads(GOLDEN_CONFIG.read_bytes()))
-    with torch.device("meta"):
-        net = DualAR(config)
-    net = net.to_empty(device="cuda").to(torch.bfloat16).eval().requires_grad_(False)
-    generator = torch.Generator("cuda").manual_seed(1)
-    for weight in net.parameters():
-        if weight.ndim > 1:
-            weight.normal_(std=0.02, generator=generator)
-        else:
-            weight.fill_(1.0)
-    if form:
+def in_format(form: str, *, dry_run: bool) -> LoadedModel:
+    """Random weights of S2 Pro's size in a format; on a dry run of the built-in model's."""
+    folder = hub.locate(hub.parse(DEFAULT_MODEL), offline=True)
+    values = read_config(folder) if dry_run else size_values(SIZE)
+    device = "cpu" if dry_run else "cuda"
+    model = random_model(values, device=device, dtype=torch.bfloat16)
+    net: Any = model.net
+    if form != DENSE:
         quantize_net(net, form)
-    return LoadedModel(net, _NoPrompts(), config, Path(), torch.device("cuda"), torch.bfloat16)
+    return model
 
 
-class _NoPrompts:
-    def build(self, text: str, references: Any = ()) -> Prompt:
-        raise NotImplementedError("the bench makes its own prompts")
+def streams(options: argparse.Namespace) -> tuple[list[dict[str, Any]], Machine]:
+    """Measure the engine alone in each format: rows, and the machine at the end of them."""
+    counts = options.lines or ([1, 2] if options.dry_run else STREAMS)
+    rows = []
+    for form in options.formats:
+        model = in_format(form, dry_run=options.dry_run)
+        gpu, uuid = ("no GPU", "") if options.dry_run else gpu_of(model.device)
+        config = EngineConfig(
+            str(model.device),
+            "bfloat16",
+            max(counts),
+            options.deterministic,
+            False if options.plain else None,
+        )
+        made, here = measure(
+            model,
+            gpu,
+            uuid,
+            config,
+            streams=counts,
+            steps=4 if options.dry_run else options.frames,
+            context=20 if options.dry_run else CONTEXT,
+        )
+        size = DEFAULT_MODEL if options.dry_run else SIZE
+        rows += [{"model": size, "format": form, **asdict(row)} for row in made]
+        if options.profile:
+            table = profile(engine_for(model, replace(config, max_batch=options.profile)), model)
+            print(form, table, sep="\n", file=sys.stderr)
+    return rows, here
 
 
-def streams(engine: Engine, model: LoadedModel, count: int, frames: int) -> Row:
-    """Decode so many streams of ``CONTEXT`` positions each, all the time."""
-    config: Any = model.config
-    rng = np.random.default_rng(7)
-    prompts = []
-    for _ in range(count):
-        matrix = np.zeros((1 + config.num_codebooks, CONTEXT), np.int64)
-        matrix[0] = rng.integers(0, 1000, CONTEXT)
-        prompts.append(Prompt(matrix))
-    params = SamplingParams(temperature=1.0, top_p=0.9, top_k=30, max_frames=frames + 20)
-    start = time.perf_counter()
-    missing = {engine.add(p, replace(params, seed=n)) for n, p in enumerate(prompts)}
-    first = 0.0
-    while missing:
-        missing -= {e.request_id for e in engine.step() if isinstance(e, FrameMade)}
-        first = first or 1000 * (time.perf_counter() - start)
-    all_first = 1000 * (time.perf_counter() - start)
-    for _ in range(5):
-        engine.step()
-    torch.cuda.synchronize()
-    start, made, steps, rows = time.perf_counter(), 0, 0, engine.metrics.num_rows
-    while steps < frames and engine.num_requests == count:
-        made += sum(isinstance(event, FrameMade) for event in engine.step())
-        steps += 1
-    took = time.perf_counter() - start
-    rows = engine.metrics.num_rows - rows
-    rate = 44100 / 2048
-    while engine.has_work:
-        engine.step()
-    return Row(
-        lines=count,
-        frames_per_s=made / took,
-        audio_s_per_s=made / took / rate,
-        rtf=took / (made / rate),
-        occupancy=rows / steps / count,
-        first_frame_ms=all_first,
-        step_ms=1000 * took / steps,
-    )
-
-
-def profile(engine: Engine, count: int) -> str:
+def profile(engine: Engine, model: LoadedModel) -> str:
     """Where the time of a few steps goes, on the device and on the host."""
-    matrix = np.zeros((11, CONTEXT), np.int64)
+    count = engine.capacity.max_batch
+    matrix = np.zeros((1 + model.config.num_codebooks, CONTEXT), np.int64)
     for seed in range(count):
         engine.add(Prompt(matrix), SamplingParams(seed=seed, max_frames=40))
     for _ in range(count + 8):
@@ -196,8 +181,6 @@ def profile(engine: Engine, count: int) -> str:
         for _ in range(5):
             engine.step()
         torch.cuda.synchronize()
-    while engine.has_work:
-        engine.step()
     return str(
         found.key_averages().table(
             sort_by="self_cuda_time_total", row_limit=32, max_name_column_width=70
@@ -230,41 +213,71 @@ def table(rows: list[Row]) -> str:
     return "\n".join([head, *body])
 
 
-def main() -> None:
-    """Run the sweep."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def stream_table(rows: list[dict[str, Any]]) -> str:
+    """The rows of the engine alone."""
+    head = "format  streams  frames/s  each  audio s/s  step ms  first frames ms  occupancy"
+    body = [
+        f"{r['format']:6}  {r['streams']:7}  {r['frames_per_s']:8.1f}"
+        f"  {r['frames_per_s'] / r['streams']:4.0f}  {r['audio_s_per_s']:9.1f}"
+        f"  {r['step_ms']:7.2f}  {r['ttfb_ms']:15.0f}  {r['occupancy']:9.2f}"
+        for r in rows
+    ]
+    return "\n".join([head, *body])
+
+
+def write_baseline(options: argparse.Namespace, rows: list[dict[str, Any]], here: Machine) -> Path:
+    """Freeze what was measured."""
+    kernels = json.loads(options.kernel_rows.read_bytes()) if options.kernel_rows else None
+    return baselines.write(here, rows, kernels, options.baselines)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--lines", type=int, nargs="+", default=None)
     parser.add_argument("--seconds", type=float, default=20.0, help="least time of a row")
-    parser.add_argument("--frames", type=int, default=100, help="steps of a row, on a GPU")
+    parser.add_argument("--frames", type=int, default=NUM_STEPS, help="steps of a row, on a GPU")
     parser.add_argument("--max-batch", type=int, default=16)
     parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--gpu", action="store_true")
-    parser.add_argument("--kernels", action="store_true", help="decode by our own kernels")
-    parser.add_argument("--form", default="", choices=("", *WEIGHT_FORMATS), help="FP8 weights")
+    parser.add_argument("--dry-run", action="store_true", help="the same at minnow's size, a CPU")
+    parser.add_argument("--formats", nargs="+", default=[DENSE], choices=(DENSE, *WEIGHT_FORMATS))
+    parser.add_argument("--plain", action="store_true", help="decode without our own kernels")
     parser.add_argument("--profile", type=int, default=0, help="streams of a profiled step")
+    parser.add_argument("--write-baseline", action="store_true", help="freeze the figures")
+    parser.add_argument("--kernel-rows", type=Path, help="what bench/kernels.py --output wrote")
+    parser.add_argument("--baselines", type=Path, default=baselines.FOLDER, help="where they lie")
     parser.add_argument("--json", action="store_true", help="print JSON only")
     options = parser.parse_args()
-    rows = []
+    chosen = options.deterministic or options.plain or options.lines
+    if options.write_baseline and (chosen or not options.gpu or options.dry_run):
+        parser.error("a baseline is of what users get: --gpu, and no choices but --formats")
+    return options
+
+
+def main() -> None:
+    """Run the sweep."""
+    options = arguments()
+    facts: dict[str, Any] = machine()
     if options.gpu:
-        model = random_s2_pro(options.form)
-        counts = options.lines or [1, 16, 64]
-        config = EngineConfig(
-            "cuda", "bfloat16", max(counts), options.deterministic, options.kernels
-        )
-        engine = Engine(Runner(model, config), budget=4096)
-        rows = [streams(engine, model, count, options.frames) for count in counts]
-        if options.profile and not options.json:
-            print(profile(engine, options.profile), file=sys.stderr)
+        rows, here = streams(options)
+        facts |= asdict(here)
+        shown = stream_table(rows)
+        if options.write_baseline:
+            shown += f"\nwritten: {write_baseline(options, rows, here)}"
     else:
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
-        for count in options.lines or [1, 4, 16, 64]:
-            rows.append(spoken(count, options.seconds, options.max_batch, options.deterministic))
-    facts = machine()
+        found = [
+            spoken(count, options.seconds, options.max_batch, options.deterministic)
+            for count in options.lines or [1, 4, 16, 64]
+        ]
+        rows, shown = [asdict(row) for row in found], table(found)
     if not options.json:
         print(", ".join(f"{key} {value}" for key, value in facts.items()))
-        print(table(rows))
-    print(json.dumps({"machine": facts, "rows": [asdict(row) for row in rows]}))
+        print(shown)
+    print(json.dumps({"machine": facts, "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ Cold: every call of a measured graph reads its own copy of the weights, and the 
 more than twice the L2 cache; activations stay warm, as in a model. A figure is the median of graph
 replays over the calls in a graph. A row is computed correctly before it is timed, or it has no
 time. Prints a table, then the machine; the last line is JSON. ``--sweep`` times every tile, split
-and depth of the four products instead. ``--dry-run`` runs the reference at tiny sizes on the CPU:
-it shows that the script works, and no speed.
+and depth of the four products instead, within a layer. ``--dry-run`` runs the reference at tiny
+sizes on the CPU: it shows that the script works, and no speed.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ class Bench:
         self._end = time.monotonic() + budget_s
         self.rows: list[Row] = []
         properties = torch.cuda.get_device_properties(self.device) if self.is_cuda else None
+        self.min_calls = MIN_CALLS
         self.cold_bytes = 2 * properties.L2_cache_size if properties else 0
 
     @property
@@ -108,7 +109,7 @@ class Bench:
 
     def microseconds(self, calls: Sequence[Call]) -> float:
         """Median time of one call, in a graph of all of them, repeated to ``MIN_CALLS``."""
-        calls = list(calls) * -(-MIN_CALLS // len(calls)) if self.is_cuda else list(calls)
+        calls = list(calls) * -(-self.min_calls // len(calls)) if self.is_cuda else list(calls)
         eager = calls[0]().clone()
         for call in calls[1:]:
             call()
@@ -142,12 +143,17 @@ class Bench:
         return statistics.median(taken)
 
     def measure(
-        self, row: Row, calls: Sequence[Call], checks: Sequence[tuple[Tensor, float]]
+        self,
+        row: Row,
+        calls: Sequence[Call],
+        checks: Sequence[tuple[Tensor, float]],
+        checked: Call | None = None,
     ) -> None:
-        """Check the first call, then time all; what goes wrong is written into the row."""
+        """Check the first call, or another that stands for it, then time all; what goes wrong is
+        written into the row."""
         self.rows.append(row)
         try:
-            out = calls[0]()
+            out = (checked or calls[0])()
             for wanted, limit in checks:
                 row.loss = cosine_loss(out[: len(wanted)], wanted)
                 if not row.loss < limit:
@@ -429,26 +435,88 @@ def cublas_block(
     return cublas_product(F.silu(gate) * rest, down, down_scale)
 
 
+class Layer:
+    """The products of a layer with all that lies between them but attention, as a model runs them.
+
+    A plan is timed within it: what is fastest alone need not be so between neighbours, that begin
+    before it has ended and leave it less room.
+    """
+
+    def __init__(self, bench: Bench, form: Form, num_tokens: int) -> None:
+        self.bench, self.form = bench, form
+        sizes = bench.sizes.products()
+        weights = {
+            name: form.prepare(random(bench, rows, columns, scale=columns**-0.5))
+            for name, (rows, columns) in sizes.items()
+        }
+        self.inputs = {
+            name: form.activate(random(bench, num_tokens, columns))
+            for name, (_, columns) in sizes.items()
+        }
+        self.wanted = {n: form.specified(self.inputs[n], weights[n]) for n in sizes}
+        flat = copies(bench, [t for name in sizes for t in weights[name]])
+        parts = [len(weights[name]) for name in sizes]
+        starts = list(itertools.accumulate(parts, initial=0))
+        self.places = [
+            {n: p[at : at + k] for n, at, k in zip(sizes, starts, parts, strict=False)}
+            for p in flat
+        ]
+        self.x = random(bench, num_tokens, sizes["wqkv"][1])
+        self.attended = random(bench, num_tokens, sizes["wo"][1])
+        self.norm = random(bench, sizes["wqkv"][1])
+
+    def normed(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The norm before a product, in its form."""
+        if not self.bench.is_cuda or self.form.weight_form == "w8a16":
+            ops = kernels.backend(self.bench.device)
+            return self.form.activate(ops.residual_rms_norm(x, self.norm, 1e-6, self.x)[0])
+        from fishtts.kernels.rms_norm import run_rms_norm
+
+        group = 32 if self.form.weight_form == "mxfp8" else 128
+        return run_rms_norm(x, self.norm, 1e-6, self.x, group=group, use_pdl=True)[:2]
+
+    def run(self, weights: dict[str, tuple[Tensor, ...]], plans: dict[str, Plan]) -> Tensor:
+        """One layer."""
+        form = self.form
+        product = lambda n, x: form.product(x, weights[n], plans[n])  # noqa: E731
+        product("wqkv", self.normed(self.x))
+        x = product("wo", form.activate(self.attended))
+        return product("down", form.swiglu(product("gate_up", self.normed(x))))
+
+    def time(self, plans: dict[str, Plan], name: str) -> Row:
+        """Microseconds of a layer, if the plan of one product computes what it should."""
+        floor = sum(floor_us(*w) for w in self.places[0].values())
+        row = Row(name, self.form.name, len(self.x), floor_us=floor)
+        operands = (self.inputs[name], self.places[0][name], plans[name])
+        calls = [lambda w=w: self.run(w, plans) for w in self.places]
+        checks = [(self.wanted[name], SAME_LOSS)]
+        self.bench.measure(row, calls, checks, lambda: self.form.product(*operands))
+        return row
+
+
 def sweep(bench: Bench, forms: Sequence[Form]) -> list[dict[str, Any]]:
-    """Time every plan of every product; the table of plans is made from the best."""
-    found = []
-    bench.sizes = replace(bench.sizes, num_replays=min(12, bench.sizes.num_replays), num_rounds=1)
+    """Time every plan of every product within a layer, one product after the other and twice over;
+    the table of plans is made from the best."""
+    found: list[dict[str, Any]] = []
+    bench.min_calls = 8
+    bench.sizes = replace(bench.sizes, num_replays=min(10, bench.sizes.num_replays), num_rounds=1)
     # A plan for one token is one for sixteen: a tile has as many.
-    for (name, (num_rows, num_columns)), num_tokens, form in itertools.product(
-        bench.sizes.products().items(), TOKENS[1:], forms
-    ):
-        if form.use_pdl or not bench.has_time:
+    for num_tokens, form in itertools.product(TOKENS[1:], forms):
+        if not form.use_pdl or not bench.has_time:
             continue
-        x = form.activate(random(bench, num_tokens, num_columns))
-        weight = form.prepare(random(bench, num_rows, num_columns, scale=num_columns**-0.5))
-        wanted, places = form.specified(x, weight), copies(bench, weight)
-        for plan in plans(bench, num_tokens, num_rows, num_columns, form):
-            if not bench.has_time:
-                break
-            calls = [lambda w=w, p=plan, f=form, x=x: f.product(x, w, p) for w in places]
-            row = Row(name, form.name, num_tokens, floor_us=floor_us(*weight))
-            bench.measure(row, calls, [(wanted, SAME_LOSS)])
-            found.append({"plan": asdict(plan), **asdict(row)})
+        layer = Layer(bench, form, num_tokens)
+        products = bench.sizes.products()
+        chosen = {n: next(plans(bench, num_tokens, *products[n], form)) for n in products}
+        for _round, name in itertools.product(range(2), products):
+            made = []
+            for plan in plans(bench, num_tokens, *products[name], form):
+                if not bench.has_time:
+                    break
+                row = layer.time({**chosen, name: plan}, name)
+                made.append((row.us or float("inf"), plan))
+                found.append({"plan": asdict(plan), **asdict(row)})
+            if made:
+                chosen[name] = min(made, key=lambda pair: pair[0])[1]
     return found
 
 
@@ -465,30 +533,25 @@ def plans(
 
     gpu = gpu_facts(bench.device)
     start = plan_product(num_tokens, num_rows, num_columns, gpu, token_bytes=token_bytes)
+    start = replace(start, use_pdl=True)
     yield start
-    splits = [s for s in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16) if s <= num_columns // 128]
-    tiles = itertools.product((64, 128, 256), (16, 32, 64, 128), (4, 8), (3, 4, 6, 8))
+    tiles = itertools.product((64, 128), (16, 32, 64, 128), (4, 8), (3, 4, 6))
     for block_n, block_m, num_warps, num_stages in tiles:
         is_sensible = (
             min(num_tokens, 64) <= block_m < 2 * max(num_tokens, 16)
             # Sums of a thread, and rows of a warpgroup: 64 at a time.
             and 8 <= block_n * block_m // (32 * num_warps) <= 128
             and block_n >= 16 * num_warps
-            and num_stages <= stages_that_fit(block_n, block_m, token_bytes, gpu.shared_bytes, 8)
+            and num_stages <= stages_that_fit(block_n, block_m, token_bytes, gpu.shared_bytes)
         )
-        if is_sensible:
-            for count in splits:
-                yield replace(
-                    start,
-                    block_n=block_n,
-                    block_m=block_m,
-                    splits=count,
-                    num_warps=num_warps,
-                    num_stages=num_stages,
-                    use_pdl=True,
-                )
-    for prefetch_blocks in (1, 2, 8):
-        yield replace(start, use_pdl=True, prefetch_blocks=prefetch_blocks)
+        num_tiles = -(-num_rows // block_n) * -(-num_tokens // block_m)
+        for splits in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16) if is_sensible else ():
+            # Fewer programs than multiprocessors, or many times as many, are never the best.
+            if 0.6 <= num_tiles * splits / gpu.num_processors <= 5 and splits <= num_columns // 128:
+                tile = replace(start, block_n=block_n, block_m=block_m, splits=splits)
+                yield replace(tile, num_warps=num_warps, num_stages=num_stages)
+    for prefetch_blocks in (0, 1, 2, 8):
+        yield replace(start, prefetch_blocks=prefetch_blocks)
 
 
 def best(swept: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -692,19 +692,58 @@ def verify(
         str, typer.Option(help="The folder of a quantised copy, to compare that instead.")
     ] = "",
     keep: Keep = None,
+    voice: Annotated[
+        str,
+        typer.Option(
+            "-v",
+            "--voice",
+            help="Who speaks half of the prompts; the model's default voice if not given.",
+            autocompletion=voice_names,
+        ),
+    ] = "",
+    random: Annotated[
+        bool,
+        typer.Option(
+            "--random",
+            help="Take random weights of the model's size: s2-pro without having it. They leave"
+            " tokens no margins, so that layers, hidden states and logits decide.",
+        ),
+    ] = False,
+    speed: Annotated[
+        bool,
+        typer.Option(
+            "--speed/--no-speed", help="Compare the speed with what was frozen for this GPU."
+        ),
+    ] = True,
+    accept: Annotated[
+        bool,
+        typer.Option(
+            "--accept",
+            help="If the one --format passes, let --dtype auto take it for this model on this GPU"
+            " from now on; if it fails, no more.",
+        ),
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = DEFAULT_ENGINE.device,
     as_json: Json = False,
     offline: Offline = False,
 ) -> None:
-    """Compare what a model says in FP8 with what it says in bf16: tokens, logits, layers."""
-    from fishtts.verify import verify as compare
+    """Compare a model in FP8 with itself in bf16 (tokens, logits, layers), and its speed with the
+    frozen one of this GPU."""
+    from fishtts.verify.command import Request
+    from fishtts.verify.command import verify as compare
 
     compare(
-        model,
-        formats or (),
-        keep=_kept(keep),
-        quantized=quantized,
-        device=device,
-        offline=offline,
-        as_json=as_json,
+        Request(
+            model=model,
+            formats=tuple(formats or ()),
+            keep=_kept(keep),
+            quantized=quantized,
+            voice=voice,
+            random=random,
+            speed=speed,
+            accept=accept,
+            device=device,
+            offline=offline,
+            as_json=as_json,
+        )
     )

@@ -30,27 +30,28 @@ MAX_SPEED = 2.0
 
 MAX_PAUSE_S = 60.0
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
-"""What activations, and weights that are not quantised, may be."""
-
 WEIGHT_FORMATS = ("bsfp8", "mxfp8", "w8a16")
 """FP8 formats of weights; ``fishtts/models/quantized.py`` says what they are."""
+
+DTYPES = ("auto", "float32", "bfloat16", "float16", *WEIGHT_FORMATS)
+"""What a model may be loaded in: a type of weights and activations, or a format of weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Where a model runs, and how exactly. ``auto``: CUDA where there is one, else the CPU;
-    bfloat16 on a GPU, float32 on a CPU.
+    float32 on a CPU, on a GPU bfloat16 or what was accepted there for the model
+    (``fishtts/models/precision.py``).
 
     ``max_batch`` caps the requests that run together (0: as many as suit the device).
     ``deterministic`` makes a request's bits independent of whatever runs beside it. ``kernels``
-    lets a GPU attend by our own kernels, which have not run on one yet."""
+    decodes by our own kernels or by plain torch; None: by kernels where the GPU has them."""
 
     device: str = "auto"
     dtype: str = "auto"
     max_batch: int = 0
     deterministic: bool = False
-    kernels: bool = False
+    kernels: bool | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_batch <= MAX_BATCH:

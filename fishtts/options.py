@@ -68,7 +68,15 @@ MaxFrames = Annotated[
     int, typer.Option(help="Cap the length of a sentence, in the model's frames (0: none).")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
-Dtype = Annotated[str, typer.Option(help=f"{', '.join(DTYPES)}.", autocompletion=choices(DTYPES))]
+Dtype = Annotated[
+    str,
+    typer.Option(
+        help=f"{', '.join(DTYPES)}. The last three quantise the weights as they are loaded. auto is"
+        " float32 on a CPU; on a GPU bfloat16, or the format that 'fishtts verify --accept' was"
+        " content with there.",
+        autocompletion=choices(DTYPES),
+    ),
+]
 Deterministic = Annotated[
     bool,
     typer.Option(

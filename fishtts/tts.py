@@ -33,7 +33,8 @@ from fishtts.engine.engine import Engine, Metrics
 from fishtts.engine.runner import Runner
 from fishtts.errors import DeviceError, FishTTSError, UsageError
 from fishtts.model_folder import is_file_name, voice_names
-from fishtts.models import LoadedModel, load_model
+from fishtts.models import LoadedModel
+from fishtts.models.precision import load_in
 from fishtts.plan import Plan, make_plan
 from fishtts.reading import Reading
 from fishtts.report import Report
@@ -133,10 +134,8 @@ class TTS:
         if self._model is None:
             start = time.perf_counter()
             with memory_errors():
-                self._model = load_model(
-                    self._folder,
-                    device=self._config.device,
-                    dtype=getattr(torch, self._config.dtype),
+                self._model = load_in(
+                    self._folder, device=self._config.device, wish=self._config.dtype
                 )
             self._settle_threads(self._model)
             self._load_s += time.perf_counter() - start
@@ -425,7 +424,8 @@ class TTS:
 
 
 def resolve(config: EngineConfig) -> EngineConfig:
-    """Replace ``auto`` by what this machine has.
+    """Replace an ``auto`` device by what this machine has. What an ``auto`` type is, the model
+    tells when it is loaded.
 
     Raises: ``DeviceError`` for a device that it has not.
     """
@@ -433,17 +433,13 @@ def resolve(config: EngineConfig) -> EngineConfig:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
+        torch.empty(1, device=torch.device(name))
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).split("\n")[0].rstrip(".")
         raise DeviceError(
             f'The device "{name}" cannot be used: {reason}.', hint="See: fishtts doctor"
         ) from None
-    dtype = config.dtype
-    if dtype == "auto":
-        dtype = "float32" if device.type == "cpu" else "bfloat16"
-    return replace(config, device=name, dtype=dtype)
+    return replace(config, device=name)
 
 
 def _spoken(key: str, reading: Reading, chunks: list[Samples]) -> SpokenLine:

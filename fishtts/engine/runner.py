@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fishtts import kernels
 from fishtts.config import EngineConfig
 from fishtts.engine.draws import Draws, Noise
 from fishtts.engine.graphs import Steps, captured_steps
@@ -46,7 +47,7 @@ class Runner:
 
     On a CPU, and in deterministic mode, each row attends by itself. Elsewhere a step is one program
     over tensors of fixed shapes, filled up with rows that are nobody's: ``steps`` runs it, on a
-    CUDA device as a graph that was captured once, and with ``config.kernels`` by our own ops.
+    CUDA device as a graph that was captured once, by our own ops where the GPU has them.
     """
 
     def __init__(
@@ -75,7 +76,8 @@ class Runner:
             steps = captured_steps(device)
         self._steps = steps
         self._fused = None
-        if steps is not None and config.kernels:
+        is_wanted = kernels.has_triton(device) if config.kernels is None else config.kernels
+        if steps is not None and is_wanted:
             self._fused = model.net.fused(self._pool, _bucket(max_batch), deterministic=False)
 
     @torch.inference_mode()

@@ -54,15 +54,19 @@ def backend(device: torch.device | str, name: str = "auto") -> ModuleType:
     Raises: ``ValueError`` for another name, ``ImportError`` where Triton is not installed.
     """
     if name == "auto":
-        name = "triton" if _has_fp8(str(device)) else "reference"
+        name = "triton" if has_triton(device) else "reference"
     if name not in _BACKENDS:
         raise ValueError(f'There is no backend "{name}"; there are: auto, {", ".join(_BACKENDS)}.')
     return import_module(_BACKENDS[name])
 
 
+def has_triton(device: torch.device | str) -> bool:
+    """Tell whether a device is a GPU that the Triton kernels run on."""
+    return _has_fp8(str(device))
+
+
 @cache
 def _has_fp8(device: str) -> bool:
-    """Tell whether a device is a GPU that the Triton kernels run on."""
     if not device.startswith("cuda"):
         return False
     import torch

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fishtts.kernels.plans import USE_PDL, Gpu
+from fishtts.kernels.plans import Gpu
 
 BLOCK_T = 64
 """Positions in a tile: what a Hopper warpgroup takes as rows."""
@@ -51,7 +51,7 @@ class DecodePlan:
     num_stages: int
     is_split: bool = True
     num_warps: int = 4
-    use_pdl: bool = USE_PDL
+    use_pdl: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class PrefillPlan:
     block_m: int
     num_stages: int
     num_warps: int = 8
-    use_pdl: bool = USE_PDL
+    use_pdl: bool = False
 
 
 def plan_decode(
@@ -94,6 +94,7 @@ def plan_decode(
         num_stages=2 * ahead + 1,
         # Two kernels, if only by their compiler's choices, may round differently.
         is_split=deterministic or num_chunks > 1,
+        use_pdl=gpu.has_pdl,
     )
 
 
@@ -110,7 +111,7 @@ def plan_prefill(
     block_m = 128 if is_large and max_rows >= 128 * gpu.num_processors else 64
     tile_bytes = (4 * BLOCK_T + block_m) * row_bytes
     num_stages = 3 if tile_bytes + _RESERVED_BYTES <= gpu.shared_bytes else 1
-    return PrefillPlan(block_m, num_stages)
+    return PrefillPlan(block_m, num_stages, use_pdl=gpu.has_pdl)
 
 
 def _tiles_ahead(tile_bytes: int, gpu: Gpu) -> int:

@@ -69,6 +69,11 @@ def counters(device: torch.device) -> Tensor:
     return zeros[lane]
 
 
+def starts_early(device: torch.device, use_pdl: bool | None) -> bool:
+    """Whether a kernel starts before the one before it has ended: as asked, else where it can."""
+    return capability(device) >= (9, 0) if use_pdl is None else use_pdl
+
+
 def launch_options(use_pdl: bool) -> dict[str, Any]:
     """Options of a launch. With ``use_pdl`` (programmatic dependent launch) a kernel may start
     before the one before it has ended; it waits itself before it reads.
@@ -80,5 +85,6 @@ def launch_options(use_pdl: bool) -> dict[str, Any]:
 
 def gpu_facts(device: torch.device) -> Gpu:
     """What a plan needs to know of a device; the interpreter counts as one with TMA."""
-    has_tma = device.type != "cuda" or capability(device) >= (9, 0)
-    return Gpu(num_processors(device), shared_limit(device), has_tma)
+    is_hopper = capability(device) >= (9, 0)
+    has_tma = device.type != "cuda" or is_hopper
+    return Gpu(num_processors(device), shared_limit(device), has_tma, is_hopper)

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 BLOCK_K = 128
 MAX_SPLITS = 16
-USE_PDL = False
-"""Whether kernels start before the one before them has ended. Off until it is measured."""
 
 _RESERVED_BYTES = 2048
 """Shared memory for barriers and scales beside the stages."""
@@ -43,17 +41,19 @@ class Plan:
     num_warps: int = 4
     use_tma: bool = True
     use_token_tma: bool = True
-    use_pdl: bool = USE_PDL
+    use_pdl: bool = False
     prefetch_blocks: int = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What a plan depends on: multiprocessors, shared memory of a program, whether it has TMA."""
+    """What a plan depends on: multiprocessors, shared memory of a program, whether it has TMA and
+    programmatic dependent launches."""
 
     num_processors: int
     shared_bytes: int
     has_tma: bool
+    has_pdl: bool = False
 
     @property
     def processor_bytes(self) -> int:
@@ -92,6 +92,7 @@ def plan_product(
         num_warps=8 if block_n > 64 else 4,
         use_tma=gpu.has_tma,
         use_token_tma=gpu.has_tma,
+        use_pdl=gpu.has_pdl,
     )
 
 

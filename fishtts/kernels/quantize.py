@@ -11,8 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fishtts.kernels.launch import launch_options
-from fishtts.kernels.plans import USE_PDL
+from fishtts.kernels.launch import launch_options, starts_early
 from fishtts.kernels.reference import FP8, GROUP, MIN_AMAX, MX_GROUP, check_columns
 
 _MIN_AMAX = tl.constexpr(MIN_AMAX)
@@ -180,13 +179,14 @@ def run_quantize(
     swiglu: bool = False,
     power_of_two: bool = False,
     rounding: str = "up",
-    use_pdl: bool = USE_PDL,
+    use_pdl: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Quantise groups of 128 or 32 columns, with or without SwiGLU before, with or without PDL."""
     if group not in (GROUP, MX_GROUP):
         raise ValueError(f"The group is {group}; it must be {GROUP} or {MX_GROUP}.")
     if rounding not in ("up", "down"):
         raise ValueError(f'The rounding is "{rounding}"; it must be "up" or "down".')
+    early = starts_early(x.device, use_pdl)
     num_rows, num_columns = x.shape[0], x.shape[1] // (2 if swiglu else 1)
     codes = torch.empty((num_rows, num_columns), dtype=FP8, device=x.device)
     scale = _empty_scale(x, num_columns, group)
@@ -203,8 +203,8 @@ def run_quantize(
         SWIGLU=swiglu,
         POWER_OF_TWO=power_of_two,
         ROUND_UP=rounding == "up",
-        PDL=use_pdl,
-        **launch_options(use_pdl),
+        PDL=early,
+        **launch_options(early),
     )
     return codes, scale
 
@@ -221,14 +221,15 @@ def quantize_1x32(x: Tensor, *, rounding: str = "up") -> tuple[Tensor, Tensor]:
     return run_quantize(x, MX_GROUP, rounding=rounding)
 
 
-def run_silu_mul(gate_up: Tensor, *, use_pdl: bool = USE_PDL) -> Tensor:
+def run_silu_mul(gate_up: Tensor, *, use_pdl: bool | None = None) -> Tensor:
     """SwiGLU with or without PDL."""
     check_columns("gate_up", gate_up, 2 * GROUP)
+    early = starts_early(gate_up.device, use_pdl)
     num_rows, num_columns = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty((num_rows, num_columns), dtype=gate_up.dtype, device=gate_up.device)
     block = _GROUPS_PER_PROGRAM * GROUP
     silu_mul_kernel[(num_rows, triton.cdiv(num_columns, block))](
-        gate_up.contiguous(), out, num_columns, BLOCK=block, PDL=use_pdl, **launch_options(use_pdl)
+        gate_up.contiguous(), out, num_columns, BLOCK=block, PDL=early, **launch_options(early)
     )
     return out
 

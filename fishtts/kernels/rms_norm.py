@@ -12,8 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fishtts.kernels.checks import FP8, GROUP, check_columns
-from fishtts.kernels.launch import launch_options
-from fishtts.kernels.plans import USE_PDL
+from fishtts.kernels.launch import launch_options, starts_early
 from fishtts.kernels.quantize import store_1x32, store_1x128
 from fishtts.kernels.reference import MX_GROUP, check_norm
 
@@ -78,7 +77,7 @@ def run_rms_norm(
     group: int | None = None,
     power_of_two: bool = False,
     rounding: str = "up",
-    use_pdl: bool = USE_PDL,
+    use_pdl: bool | None = None,
 ) -> tuple[Tensor, ...]:
     """Run either op, the quantised one where there is a ``group``, with or without PDL.
 
@@ -89,6 +88,7 @@ def run_rms_norm(
         raise ValueError(f"The group is {group}; it must be {GROUP} or {MX_GROUP}.")
     if rounding not in ("up", "down"):
         raise ValueError(f'The rounding is "{rounding}"; it must be "up" or "down".')
+    early = starts_early(x.device, use_pdl)
     num_rows, num_columns = x.shape
     out = torch.empty(x.shape, dtype=x.dtype if group is None else FP8, device=x.device)
     total = x if residual is None else torch.empty_like(x)
@@ -118,9 +118,9 @@ def run_rms_norm(
         QUANTIZED=group is not None,
         POWER_OF_TWO=power_of_two,
         ROUND_UP=rounding == "up",
-        PDL=use_pdl,
+        PDL=early,
         num_warps=max(1, min(8, groups * size // 256)),
-        **launch_options(use_pdl),
+        **launch_options(early),
     )
     return results
 

@@ -12,8 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fishtts.kernels.launch import launch_options
-from fishtts.kernels.plans import USE_PDL
+from fishtts.kernels.launch import launch_options, starts_early
 from fishtts.kernels.sampling_reference import DrawRules, Semantic, check_draw
 
 
@@ -159,10 +158,11 @@ def run_draw(
     semantic: Semantic | None = None,
     embeddings: Tensor | None = None,
     max_top_k: int | None = None,
-    use_pdl: bool = USE_PDL,
+    use_pdl: bool | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Run ``draw_codes``, with or without PDL."""
+    """Run ``draw_codes``, with or without PDL; None: with it where there is one."""
     check_draw(logits, keys, rules, semantic, embeddings, max_top_k)
+    early = starts_early(logits.device, use_pdl)
     num_rows, num_ids = logits.shape
     codes = torch.empty(num_rows, dtype=torch.int64, device=logits.device)
     embedded, width, last_row = None, 0, 0
@@ -172,7 +172,8 @@ def run_draw(
     if not num_rows:
         return codes, embedded
     window = codes if semantic is None else semantic.window
-    block_v = triton.next_power_of_2(num_ids)
+    # Not below 2, for which older compilers have no sort.
+    block_v = max(2, triton.next_power_of_2(num_ids))
     draw_kernel[(num_rows,)](
         logits,
         keys,
@@ -192,14 +193,14 @@ def run_draw(
         window.shape[1] if semantic else 0,
         last_row,
         DRAWS=2 if semantic else 1,
-        K=min(block_v, triton.next_power_of_2(max_top_k or num_ids)),
+        K=min(block_v, max(2, triton.next_power_of_2(max_top_k or num_ids))),
         BLOCK_V=block_v,
         BLOCK_W=triton.next_power_of_2(max(1, window.shape[-1] if semantic else 1)),
         E=width,
         BLOCK_E=triton.next_power_of_2(max(1, width)),
-        PDL=use_pdl,
+        PDL=early,
         num_warps=max(1, min(16, block_v // 512)),
-        **launch_options(use_pdl),
+        **launch_options(early),
     )
     return codes, embedded
 

@@ -12,8 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fishtts.kernels.attention_reference import KVPages
-from fishtts.kernels.launch import launch_options
-from fishtts.kernels.plans import USE_PDL
+from fishtts.kernels.launch import launch_options, starts_early
 from fishtts.kernels.quantize import encode
 from fishtts.kernels.small_reference import HeadNorms, Places, Rotations, check_store
 
@@ -97,13 +96,16 @@ def norm_rope_store_kernel(
     is_value = is_live & (heads >= H + G) & (heads < H + 2 * G)
     group = tl.where(heads < H + G, heads - H, heads - H - G)
     if FP8:
-        codes, scale = _quantized(out.to(tl.float32))
         of_head = page * G + group
+        codes, scale = _quantized(turned.to(tl.float32))
         key_at = (of_head * PAGE + inside)[:, None] * D + columns[None, :]
         tl.store(key_ptr + key_at, codes, mask=is_key[:, None])
+        tl.store(key_scale_ptr + of_head * PAGE + inside, scale, mask=is_key)
+        # Not the same codes stored in two ways: ptxas (12.8, 12.9) then packs four of them for the
+        # keys and takes every fourth byte of the values from a register that holds something else.
+        codes, scale = _quantized(given.to(tl.float32))
         value_at = (of_head[:, None] * D + columns[None, :]) * PAGE + inside
         tl.store(value_ptr + value_at, codes, mask=is_value[:, None])
-        tl.store(key_scale_ptr + of_head * PAGE + inside, scale, mask=is_key)
         tl.store(value_scale_ptr + of_head * PAGE + inside, scale, mask=is_value)
     else:
         at = ((page * PAGE + inside) * G + group)[:, None] * D + columns[None, :]
@@ -118,10 +120,11 @@ def run_norm_rope_store(
     norms: HeadNorms | None,
     pages: KVPages,
     *,
-    use_pdl: bool = USE_PDL,
+    use_pdl: bool | None = None,
 ) -> Tensor:
     """Run ``norm_rope_store``, with or without PDL."""
     num_heads = check_store(qkv, places, rotations, norms, pages)
+    early = starts_early(qkv.device, use_pdl)
     num_rows, size, num_groups = qkv.shape[0], pages.head_dim, pages.num_groups
     q = torch.empty((num_rows, num_heads, size), dtype=qkv.dtype, device=qkv.device)
     if not num_rows:
@@ -150,9 +153,9 @@ def run_norm_rope_store(
         HEADS=_HEADS,
         NORM=norms is not None,
         FP8=pages.is_fp8,
-        PDL=use_pdl,
+        PDL=early,
         num_warps=2,
-        **launch_options(use_pdl),
+        **launch_options(early),
     )
     return q
 

@@ -64,7 +64,7 @@ class Model(FrameNet, Protocol):
     def parameters(self) -> Iterator[Tensor]: ...
     def new_pages(self, num_pages: int, page_size: int) -> PagedKV: ...
     def backbone(self, rows: Tensor, cache: Any) -> Tensor: ...
-    def fused(self, pool: PagedKV, max_rows: int, *, deterministic: bool) -> FusedNet: ...
+    def fused(self, pool: PagedKV, max_rows: int, *, deterministic: bool) -> FusedNet | None: ...
 
 
 class Prompts(Protocol):
@@ -97,6 +97,17 @@ def load_model(folder: Path, *, device: torch.device | str, dtype: torch.dtype) 
 
     Raises: ``ModelError`` for files that are missing, damaged, or of an unknown family.
     """
+    values = read_config(folder)
+    family = import_module(_FAMILIES[values["model_type"]])
+    loaded: LoadedModel = family.load(folder, values, device=device, dtype=dtype)
+    return loaded
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read the ``config.json`` of a model of a family that is known.
+
+    Raises: ``ModelError`` for a file that is missing, damaged, or of an unknown family.
+    """
     path = folder / "config.json"
     try:
         values = json.loads(path.read_bytes())
@@ -110,6 +121,4 @@ def load_model(folder: Path, *, device: torch.device | str, dtype: torch.dtype) 
             f'{path} describes a model of the type "{kind}".',
             hint=f"Supported: {', '.join(_FAMILIES)}.",
         )
-    family = import_module(_FAMILIES[kind])
-    loaded: LoadedModel = family.load(folder, values, device=device, dtype=dtype)
-    return loaded
+    return dict(values)

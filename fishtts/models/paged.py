@@ -33,7 +33,7 @@ class PagedKV:
         self.keys = [_zeros(shape, like) for _ in range(num_layers)]
         self.values = [_zeros(shape, like) for _ in range(num_layers)]
         self.num_pages, self.page_size = shape[:2]
-        self.device = like.device
+        self.device, self.dtype = like.device, like.dtype
 
     @property
     def num_bytes(self) -> int:

@@ -361,6 +361,30 @@ def quantize_net(net: nn.Module, form: str, keep: Mapping[str, str] | None = Non
     return quantization
 
 
+def format_of(net: nn.Module) -> str:
+    """Name the format that all layers of a net have, dense or not; ``mixed`` where they differ."""
+    kinds = {
+        module.form if isinstance(module, QuantizedLinear) else DENSE
+        for _, unit in units(net)
+        for module in unit.modules()
+        if isinstance(module, nn.Linear | QuantizedLinear)
+    }
+    return kinds.pop() if len(kinds) == 1 else "mixed"
+
+
+def runs_by_kernels(net: nn.Module) -> bool:
+    """Whether any product of a net runs by kernels, and not by the reference."""
+    return any(isinstance(m, QuantizedLinear) and m.has_kernels for m in net.modules())
+
+
+def use_backend(net: nn.Module, name: str) -> None:
+    """Let the products of a net run by the backend of a name; see ``kernels.backend``."""
+    for module in net.modules():
+        if isinstance(module, QuantizedLinear):
+            module.backend_name = name
+            module._forget()
+
+
 def make_deterministic(net: nn.Module, is_on: bool = True) -> None:
     """Let rows not depend on their neighbours in a batch, at some cost in speed."""
     for module in net.modules():

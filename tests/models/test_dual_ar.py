@@ -16,6 +16,7 @@ from fishtts.errors import ModelError
 from fishtts.models import LoadedModel, load_model
 from fishtts.models.dual_ar.config import DualARConfig
 from fishtts.models.dual_ar.net import DualAR, rope_table
+from fishtts.models.random_model import size_values
 from fishtts.weights import read_tensors
 from tests.fakes import GOLDEN
 
@@ -178,7 +179,7 @@ def test_a_checkpoint_that_does_not_fit_names_the_tensor(tmp_path: Path, damage:
 
 def test_s2_pro_has_its_tensors_and_parameters() -> None:
     """All names, shapes and the count, built without memory from the published sizes."""
-    config = DualARConfig.from_dict(json.loads((GOLDEN / "s2-pro-config.json").read_text()))
+    config = DualARConfig.from_dict(size_values("s2-pro"))
     with torch.device("meta"):
         state = DualAR(config).state_dict()
     assert len(state) == 358

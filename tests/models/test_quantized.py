@@ -25,6 +25,8 @@ from fishtts.models.quantized import (
     make_deterministic,
     quantize_net,
     quantize_unit,
+    runs_by_kernels,
+    use_backend,
 )
 from tests.goldens import config_values, random_net
 from tests.kernels.tolerances import cosine_loss
@@ -72,6 +74,17 @@ def test_a_layer_is_the_references_product(dtype: torch.dtype) -> None:
         torch.testing.assert_close(out.flatten(0, 1), wanted[form], rtol=2.0**-7, atol=1e-4)
     dense = linear(x.float(), weight)
     assert torch.equal(dense, F.linear(x.float(), weight))
+
+
+def test_a_net_can_be_put_on_another_backend() -> None:
+    net = net_in("bsfp8")
+    layers = [module for module in net.modules() if isinstance(module, QuantizedLinear)]
+    assert not runs_by_kernels(net)
+    use_backend(net, "triton")
+    assert runs_by_kernels(net)
+    assert {layer.backend_name for layer in layers} == {"triton"}
+    use_backend(net, "reference")
+    assert not runs_by_kernels(net)
 
 
 @pytest.mark.parametrize("form", FORMATS)

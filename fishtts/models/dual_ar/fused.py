@@ -1,11 +1,11 @@
-"""A decode step of both transformers by the fused ops of ``fishtts.kernels``.
+"""Prompts and decode steps of both transformers by the fused ops of ``fishtts.kernels``.
 
 Owns the order of the ops: a residual sum, a norm and a quantiser are one, and so are the norm of
 the heads, the rotation and the writing of keys and values. Everything has fixed shapes and nothing
 is read back, so that a whole frame can be one CUDA graph. ``net.py`` says what is computed; this
-says it in other words, for one position a row.
+says it in other words, for rows of one position each, whosever they are.
 
-Shapes: N rows of one position each, B requests, C codebooks, E width, H query heads, G key/value
+Shapes: N rows, B requests, C codebooks, E width, H query heads, G key/value
 heads, D head size.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +22,7 @@ from torch import Tensor
 from fishtts import kernels
 from fishtts.kernels.attention_reference import KVPages
 from fishtts.kernels.small_reference import HeadNorms, Places, Rotations
-from fishtts.models.dual_ar.config import TransformerConfig
+from fishtts.models.dual_ar.config import DualARConfig, TransformerConfig
 from fishtts.models.dual_ar.net import Block, Draw, DualAR, FastTransformer, SlowTransformer
 from fishtts.models.paged import PagedKV
 from fishtts.models.quantized import QuantizedFeedForward, QuantizedLinear, feed_forward
@@ -30,18 +31,63 @@ _LEAST_PAGE = 16
 """Positions of a page of the transformer over codebooks at least; a frame is one page."""
 
 
+class Rows(Protocol):
+    """The rows of a pass: where each goes, and what it attends to."""
+
+    @property
+    def places(self) -> Places: ...
+    def attend(self, q: Tensor, pages: KVPages) -> Tensor:
+        """Attend from queries [N, H, D] -> [N, H, D]."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Where the rows of a pass stand: ``places`` of each, how many positions it attends to
-    (``lengths`` int32 [N], itself included), and what none of these exceeds."""
+class SingleRows:
+    """Rows that each have a line of ``places.tables``, and attend to so many positions of it
+    (``lengths`` int32 [N], themselves included); none to more than ``max_length``."""
 
     places: Places
     lengths: Tensor
     max_length: int
+    deterministic: bool
+
+    def attend(self, q: Tensor, pages: KVPages) -> Tensor:
+        """See ``Rows``."""
+        out: Tensor = kernels.paged_decode(
+            q,
+            pages,
+            self.places.tables,
+            self.lengths,
+            max_length=self.max_length,
+            deterministic=self.deterministic,
+        )
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRows:
+    """Rows of which many belong to one request, one request's after another's.
+
+    Those of request b are rows ``starts[b]`` to ``starts[b + 1]`` (int32 [B + 1]), at most
+    ``max_rows``; ``lengths`` int32 [B] counts its positions until their end.
+    """
+
+    places: Places
+    lengths: Tensor
+    starts: Tensor
+    max_rows: int
+
+    def attend(self, q: Tensor, pages: KVPages) -> Tensor:
+        """See ``Rows``; what comes of rows that are nobody's is anything."""
+        tables = self.places.tables
+        out: Tensor = kernels.paged_prefill(
+            q, pages, tables, self.lengths, self.starts, max_queries=self.max_rows
+        )
+        return out
 
 
 class FusedLayer:
-    """One block, a position a row."""
+    """One block."""
 
     def __init__(self, block: Block, config: TransformerConfig) -> None:
         attention = block.attention
@@ -64,21 +110,13 @@ class FusedLayer:
         rows: Rows,
         rotations: Rotations,
         pages: KVPages,
-        deterministic: bool,
     ) -> tuple[Tensor, Tensor]:
         """Run the layer on the sum of x and ``residual`` [N, E]; answers such a pair again."""
         operands, residual = self._normed(self._wqkv, self._attention_norm, x, residual)
         qkv = _product(self._wqkv, operands, x.dtype)
         q = kernels.norm_rope_store(qkv, rows.places, rotations, self._head_norms, pages)
-        attended: Tensor = kernels.paged_decode(
-            q,
-            pages,
-            rows.places.tables,
-            rows.lengths,
-            max_length=rows.max_length,
-            deterministic=deterministic,
-        )
-        x = _product(self._wo, _operands(self._wo, attended.flatten(1)), x.dtype)
+        attended = rows.attend(q, pages).flatten(1)
+        x = _product(self._wo, _operands(self._wo, attended), x.dtype)
         if isinstance(self._gated, QuantizedFeedForward):
             operands, residual = self._normed(self._gated.w13, self._ffn_norm, x, residual)
             return self._gated.multiply(operands, x.dtype), residual
@@ -109,7 +147,7 @@ def _product(
 
 
 class FusedStack:
-    """The layers of a transformer and its last norm, a position a row."""
+    """The layers of a transformer and its last norm."""
 
     def __init__(
         self,
@@ -117,19 +155,21 @@ class FusedStack:
         config: TransformerConfig,
         turns: Tensor,
         pages: Sequence[KVPages],
-        deterministic: bool,
     ) -> None:
         """``turns`` are the rotations of all positions, complex [positions, D / 2]."""
         self._layers = [FusedLayer(_block(layer), config) for layer in module.layers]
         self._norm, self._eps = module.norm.weight, config.norm_eps
         self._rotations = Rotations(turns.real.contiguous(), turns.imag.contiguous())
-        self._pages, self._deterministic = pages, deterministic
+        self._pages = pages
 
-    def __call__(self, x: Tensor, rows: Rows) -> Tensor:
-        """Run x [N, E] -> final-normed hidden states [N, E]."""
+    def __call__(self, x: Tensor, rows: Rows, wanted: Tensor | None = None) -> Tensor:
+        """Run x [N, E] -> final-normed hidden states, of the rows ``wanted`` int [K] only if given:
+        [N or K, E]."""
         residual: Tensor | None = None
         for layer, pages in zip(self._layers, self._pages, strict=True):
-            x, residual = layer(x, residual, rows, self._rotations, pages, self._deterministic)
+            x, residual = layer(x, residual, rows, self._rotations, pages)
+        if wanted is not None and residual is not None:
+            x, residual = x[wanted], residual[wanted]
         hidden: Tensor = kernels.residual_rms_norm(x, self._norm, self._eps, residual)[0]
         return hidden
 
@@ -140,18 +180,19 @@ def _block(layer: torch.nn.Module) -> Block:
 
 
 class FusedDualAR:
-    """What ``DualAR`` does in a decode step, with memory of its own for the codes of a frame."""
+    """What ``DualAR`` does, with memory of its own for the codes of a frame."""
 
     def __init__(self, net: DualAR, pool: PagedKV, max_rows: int, deterministic: bool) -> None:
         config, stacks, device = net.config, net.stacks, pool.device
         self._net, self._config, self._page_size = net, config, pool.page_size
         fast, count = net.audio_decoder, config.num_codebooks
         turns = stacks[0].rotary.until(config.max_positions)
-        self._slow = FusedStack(net.slow, config.slow, turns, pool.layers(), deterministic)
+        self._deterministic = deterministic
+        self._slow = FusedStack(net.slow, config.slow, turns, pool.layers())
         self._fast_page = max(_LEAST_PAGE, 1 << (count - 1).bit_length())
         fast_pool = stacks[1].new_pages(max_rows, self._fast_page)
         turns = stacks[1].rotary.until(count)
-        self._fast = FusedStack(fast, config.fast, turns, fast_pool.layers(), deterministic)
+        self._fast = FusedStack(fast, config.fast, turns, fast_pool.layers())
         self._head = _head(net)
         # Row i of a pass has page i; of the first pass, in which a request has two rows, page i/2.
         own = torch.arange(2 * max_rows, dtype=torch.int32, device=device)
@@ -165,8 +206,20 @@ class FusedDualAR:
         """Final-normed hidden states. rows int64 [B, 1 + C], tables int32 [B, W], positions int32
         [B] -> [B, E]."""
         x = self._net.embed(rows[:, :, None])[:, 0]
-        places = Places(positions, tables)
-        return self._slow(x, Rows(places, positions + 1, tables.shape[1] * self._page_size))
+        longest = tables.shape[1] * self._page_size
+        return self._slow(x, self._rows(Places(positions, tables), longest))
+
+    def prefill(
+        self, rows: Tensor, places: Places, lengths: Tensor, starts: Tensor, wanted: Tensor
+    ) -> Tensor:
+        """Work out parts of prompts, each request's rows after another's; see ``PromptRows``.
+
+        Shapes: rows int64 [N, 1 + C]; ``places`` of N rows with their requests, those with a
+        negative position being nobody's; lengths int32 [B], starts int32 [B + 1], wanted int64 [B]
+        -> final-normed hidden states of the rows ``wanted`` [B, E].
+        """
+        x = self._net.embed(rows.t()[None])[0]
+        return self._slow(x, PromptRows(places, lengths, starts, len(rows)), wanted)
 
     def slow_logits(self, hidden: Tensor) -> Tensor:
         """As ``DualAR.slow_logits``."""
@@ -186,10 +239,20 @@ class FusedDualAR:
                 last = self._fast(F.embedding(codes[k], table), rows)
         return torch.stack(codes, dim=-1)
 
-    def _first(self, places: Places, count: int) -> Rows:
+    def _first(self, places: Places, count: int) -> SingleRows:
         """The first rows of a pass over codebooks."""
-        positions = places.positions[:count]
-        return Rows(Places(positions, places.tables[:count]), positions + 1, self._fast_page)
+        first = Places(places.positions[:count], places.tables[:count])
+        return self._rows(first, self._fast_page)
+
+    def _rows(self, places: Places, max_length: int) -> SingleRows:
+        return SingleRows(places, places.positions + 1, max_length, self._deterministic)
+
+
+def fits(config: DualARConfig, pool: PagedKV) -> bool:
+    """Tell whether the kernels take a model: heads of 2^n numbers, in 16 or 32 bits."""
+    sizes = (config.slow.head_dim, config.fast.head_dim)
+    is_known = pool.dtype in (torch.bfloat16, torch.float16, torch.float32)
+    return is_known and all(size >= 16 and size & (size - 1) == 0 for size in sizes)
 
 
 def _head(net: DualAR) -> Tensor:

@@ -388,10 +388,13 @@ class DualAR(nn.Module):
         """Pages of the transformer over time, for many requests."""
         return self.stacks[0].new_pages(num_pages, page_size)
 
-    def fused(self, pool: PagedKV, max_rows: int, *, deterministic: bool) -> FusedDualAR:
-        """The decode step by the ops of ``fishtts.kernels``, for at most so many rows of a pool."""
-        from fishtts.models.dual_ar.fused import FusedDualAR
+    def fused(self, pool: PagedKV, max_rows: int, *, deterministic: bool) -> FusedDualAR | None:
+        """The decode step by the ops of ``fishtts.kernels``, for at most so many rows of a pool;
+        None where a GPU's kernels do not take the model's sizes or type."""
+        from fishtts.models.dual_ar.fused import FusedDualAR, fits
 
+        if pool.device.type == "cuda" and not fits(self.config, pool):
+            return None
         return FusedDualAR(self, pool, max_rows, deterministic)
 
     def embed(self, rows: Tensor) -> Tensor:
