@@ -150,14 +150,6 @@ def causal_conv_kernel(
 
 
 @triton.jit
-def _part_of(weight_ptr, first_n, first_k, SIZE: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    """A part [K, N] of square weights [SIZE, SIZE], turned over; zeros beyond them."""
-    n, k = first_n + tl.arange(0, N), first_k + tl.arange(0, K)
-    mask = (k < SIZE)[:, None] & (n < SIZE)[None, :]
-    return tl.load(weight_ptr + n[None, :] * SIZE + k[:, None], mask=mask, other=0.0)
-
-
-@triton.jit
 def _activated(acc, first_n, bias_ptr, alpha_ptr, SIZE: tl.constexpr, N: tl.constexpr):
     """Sums of channels from ``first_n`` on, with bias, activated; zero beyond the channels."""
     n = first_n + tl.arange(0, N)
@@ -172,7 +164,10 @@ def residual_unit_kernel(
     extra_desc,
     bias_ptr,
     inner_alpha_ptr,
-    pointwise_ptr,
+    pointwise_desc,
+    to_extra_desc,
+    from_extra_desc,
+    within_extra_desc,
     pointwise_bias_ptr,
     residual_ptr,
     alpha_ptr,
@@ -215,18 +210,16 @@ def residual_unit_kernel(
         if EXTRA_N:
             weight = extra_desc.load([BLOCK_N, tap * CHANNELS + k])
             extra = tl.dot(x, tl.trans(weight), extra)
-    kind = pointwise_ptr.dtype.element_ty
+    kind = wave_ptr.dtype.element_ty
     hidden = rounded(_activated(acc, 0, bias_ptr, inner_alpha_ptr, CHANNELS, BLOCK_N), kind)
-    out = tl.dot(hidden, _part_of(pointwise_ptr, 0, 0, CHANNELS, BLOCK_N, BLOCK_N))
+    out = tl.dot(hidden, tl.trans(pointwise_desc.load([0, 0])))
     if EXTRA_N:
         rest = rounded(
             _activated(extra, BLOCK_N, bias_ptr, inner_alpha_ptr, CHANNELS, EXTRA_N), kind
         )
-        out_rest = tl.dot(hidden, _part_of(pointwise_ptr, BLOCK_N, 0, CHANNELS, EXTRA_N, BLOCK_N))
-        out = tl.dot(rest, _part_of(pointwise_ptr, 0, BLOCK_N, CHANNELS, BLOCK_N, EXTRA_N), out)
-        out_rest = tl.dot(
-            rest, _part_of(pointwise_ptr, BLOCK_N, BLOCK_N, CHANNELS, EXTRA_N, EXTRA_N), out_rest
-        )
+        out_rest = tl.dot(hidden, tl.trans(to_extra_desc.load([BLOCK_N, 0])))
+        out = tl.dot(rest, tl.trans(from_extra_desc.load([0, BLOCK_N])), out)
+        out_rest = tl.dot(rest, tl.trans(within_extra_desc.load([BLOCK_N, BLOCK_N])), out_rest)
     at = first + tl.arange(0, BLOCK_M)
     _finish(
         out,
@@ -267,6 +260,13 @@ def _descriptor(matrix: Tensor, block: list[int]) -> Any:
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     return TensorDescriptor(matrix, list(matrix.shape), [matrix.shape[1], 1], block)
+
+
+def _parts_of(pointwise: Tensor, plan: ConvPlan) -> list[Any]:
+    """Descriptors of the four parts of square weights: between the tile's two halves."""
+    n, extra = plan.block_n, plan.extra_n
+    blocks = [[n, n], [extra, n], [n, extra], [extra, extra]]
+    return [_descriptor(pointwise, block) if min(block) else None for block in blocks]
 
 
 def run_causal_conv(
@@ -395,7 +395,7 @@ def run_residual_unit(
         _descriptor(matrix, [plan.extra_n, plan.block_k]) if plan.extra_n else None,
         bias,
         inner_alpha,
-        pointwise,
+        *_parts_of(pointwise, plan),
         pointwise_bias,
         residual,
         alpha,

@@ -104,7 +104,17 @@ def _unit(capability: int, channels: int) -> Iterator[Variant]:
         return
     types, constants = _descriptors(plan)
     floats = ("bias_ptr", "inner_alpha_ptr", "pointwise_bias_ptr", "alpha_ptr")
-    halves = ("pointwise_ptr", "residual_ptr", "total_ptr", "wave_ptr")
+    halves = ("residual_ptr", "total_ptr", "wave_ptr")
+    n, extra = plan.block_n, plan.extra_n
+    parts = {
+        "pointwise_desc": (n, n),
+        "to_extra_desc": (extra, n),
+        "from_extra_desc": (n, extra),
+        "within_extra_desc": (extra, extra),
+    }
+    types |= {
+        name: f"tensordesc<fp16[{rows}, {columns}]>" for name, (rows, columns) in parts.items()
+    }
     yield Variant(
         f"unit_{channels}_{capability}",
         residual_unit_kernel,
