@@ -25,6 +25,7 @@ from fishtts.codec.rvq import SplitQuantizer
 from fishtts.codec.streaming import CausalConv1d, CausalConvTranspose1d, StreamState
 from fishtts.codec.transformer import Transformer, TransformerConfig
 from fishtts.errors import ModelError
+from fishtts.kernels.launch import gpu_facts
 
 _DECODE_STEP_FRAMES = 4
 """Short enough to listen to while it is made, long enough that calls do not cost more than sums."""
@@ -306,7 +307,8 @@ class DacCodec(nn.Module):
     def steps(self, num_slots: int) -> StepDecoder | None:
         """A decoder in half precision where its kernels run; see ``dac_batch``."""
         device = next(self.parameters()).device
-        if device.type != "cuda" or kernels.backend(device) is kernels.backend(device, "reference"):
+        # Ada has the other kernels, but these were compiled for GPUs with TMA only.
+        if not (kernels.has_triton(device) and gpu_facts(device).has_tma):
             return None
         # It reads these classes, and its kernels are not for a CPU.
         from fishtts.codec.dac_batch import DacBatch
