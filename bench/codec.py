@@ -1,7 +1,8 @@
 """How fast S2's codec decodes on a GPU: audio seconds a second, at its full size, random weights.
 
     python bench/codec.py --gpu [--streams 1 16 64] [--chunk 8] [--layout units fused channels time]
-                          [--dtype float16] [--profile] [--tune [2.unit ...]] [--budget 80]
+                          [--dtype float16] [--serve] [--profile] [--tune [2.unit ...]]
+                          [--budget 80]
     python bench/codec.py                           the same at a tiny size on the CPU: no speed
 
 A row is one way to convolve (our kernels with whole residual units in one, our kernels, torch's
@@ -9,6 +10,7 @@ library with channels or positions as neighbours in memory), one type, so many s
 ``--chunk`` frames, replayed as one CUDA graph. ``snr_db`` is the signal against its difference from
 float32, over the first frames of one stream; ``same_alone`` says that a stream has the same bits
 alone as beside others.
+``--serve`` sends signals through ``BatchDecoder`` as ``speaking.py`` does, frame by frame.
 ``--profile`` adds where the time of a step goes, by kernel; ``--tune`` times every convolution of
 the decoder (or those that are named) in every tile, and in torch's library. A row that fails says
 why and the others go on.
@@ -35,6 +37,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fishtts.codec.batched import BatchDecoder, step_sizes
 from fishtts.codec.dac import DacCodec, DacConfig, QuantizerConfig
 from fishtts.codec.dac_batch import (
     Conv,
@@ -46,6 +49,7 @@ from fishtts.codec.dac_batch import (
     Unit,
 )
 from fishtts.codec.transformer import TransformerConfig
+from fishtts.engine.graphs import captured_steps
 from fishtts.kernels.convolution_plans import ConvPlan, plan_conv, plan_unit
 
 MATRIX_FLOPS_PER_S, MEMORY_BYTES_PER_S = 790e12, 4.3e12
@@ -252,6 +256,73 @@ class Bench:
         row.ms = took * 1000 / (frames / 4)
         row.audio_s_per_s = frames / self.rate / took
         return row
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Signals through ``BatchDecoder``, a frame of each at a time, as fast as they are taken.
+
+    ``host_ms`` is what a call of ``advance`` took from whoever makes the frames, on average and at
+    most.
+    """
+
+    streams: int
+    rows_a_step: float
+    audio_s_per_s: float
+    host_ms: float
+    most_host_ms: float
+
+
+class Counted:
+    """Programs that count the rows of their steps."""
+
+    def __init__(self, device: torch.device, nobody: int) -> None:
+        self._steps, self._nobody = captured_steps(device), nobody
+        self.num_steps = self.num_rows = 0
+
+    def run(self, key: Any, program: Any, inputs: Any, idle: Any) -> Tensor:
+        """Count, then run."""
+        self.num_steps += 1
+        self.num_rows += int((inputs[1].cpu() != self._nobody).sum())
+        return self._steps.run(key, program, inputs, idle)
+
+
+def serve(bench: Bench, layout: str, dtype: str, streams: int, chunk: int) -> Served:
+    """Let so many signals begin one after another, and go on for four seconds of audio or so."""
+    batch = bench.batch(layout, dtype, streams, chunk)
+    programs = Counted(bench.device, batch.num_slots)
+    decoder = BatchDecoder(batch, programs, step_sizes(streams))
+    codes = bench.codes(1, 88 if bench.is_cuda else 16)[0].cpu().numpy()
+    num_frames = codes.shape[1]
+    # Graphs are captured the first time.
+    for _ in range(2):
+        programs.num_steps = programs.num_rows = 0
+        taken = []
+        began = time.perf_counter()
+        signals = [decoder.begin(is_urgent=False) for _ in range(streams)]
+        for at in range(num_frames + chunk):
+            for number, signal in enumerate(signals):
+                # They are spread over a chunk, as those that begin at any time are.
+                frame = at - number % chunk
+                if 0 <= frame < num_frames:
+                    signal.push(codes[:, frame])
+                    if frame + 1 == num_frames:
+                        decoder.end(signal)
+            start = time.perf_counter()
+            decoder.advance()
+            taken.append(1000 * (time.perf_counter() - start))
+        for signal in signals:
+            assert decoder.complete(signal)
+            samples = sum(map(len, signal.take()))
+            assert samples == num_frames * batch.samples_per_frame
+        took = time.perf_counter() - began
+    return Served(
+        streams,
+        programs.num_rows / programs.num_steps,
+        streams * num_frames / bench.rate / took,
+        statistics.mean(taken),
+        max(taken),
+    )
 
 
 def decoded(batch: DacBatch, codes: Tensor, slots: Tensor) -> Tensor:
@@ -537,6 +608,7 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, nargs="*", default=[4, 16, 32], help="others")
     parser.add_argument("--layout", nargs="+", default=["units", "fused", "channels", "time"])
     parser.add_argument("--dtype", nargs="+", default=["float16", "bfloat16"])
+    parser.add_argument("--serve", action="store_true")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--tune", nargs="*", help="layers, such as 2.unit; without any, all")
     parser.add_argument("--tune-part", default="", help=argparse.SUPPRESS)
@@ -568,6 +640,17 @@ def main() -> None:
     print(describe(alone), flush=True)
     answer: dict[str, Any] = {"machine": facts, "rows": [asdict(row) for row in [*rows, alone]]}
     most = max(options.streams)
+    if options.serve:
+        answer["served"] = []
+        for count in sorted({most, *options.streams}):
+            served = serve(bench, options.layout[0], options.dtype[0], count, options.chunk)
+            answer["served"].append(asdict(served))
+            print(
+                f"served {served.streams:3} streams: {served.audio_s_per_s:8.1f} audio s/s,"
+                f" {served.rows_a_step:.1f} rows a step, the host busy for {served.host_ms:.2f} ms"
+                f" a call, {served.most_host_ms:.2f} at most",
+                flush=True,
+            )
     if options.profile:
         answer["profile"] = []
         for way in options.layout[:2]:
