@@ -6,7 +6,7 @@ Policy is the scheduler's: who runs, what is cut where, who gives way. Knows no 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,10 +18,11 @@ from torch import Tensor
 from fishtts import kernels
 from fishtts.config import EngineConfig
 from fishtts.engine.draws import Draws, Noise
-from fishtts.engine.graphs import Steps, captured_steps
+from fishtts.engine.graphs import CapturedSteps, Steps, captured_steps
 from fishtts.engine.request import Batch, Capacity, Chunk, Request, StepResult
 from fishtts.errors import DeviceError
-from fishtts.models import FrameNet, LoadedModel
+from fishtts.kernels.small_reference import Places
+from fishtts.models import FrameNet, FusedNet, LoadedModel
 
 PAGE_SIZE = 16
 
@@ -36,6 +37,10 @@ _BATCH_ELSEWHERE = 64
 _POSITIONS_A_REQUEST = 1024
 """What a request's voice, text and speech take together at the usual most; whoever needs more takes
 it from others' share, and if that is not enough, the youngest wait."""
+
+_LEAST_ROWS = 32
+_LEAST_PAGES = 64
+"""Sizes below which parts of prompts are filled up."""
 
 _MEMORY_SHARE = {"cpu": 0.25}
 _MEMORY_SHARE_ELSEWHERE = 0.8
@@ -58,7 +63,9 @@ class Runner:
         num_pages: int = 0,
         noise: Noise | None = None,
         steps: Steps | None = None,
+        depth: int | None = None,
     ) -> None:
+        """``depth`` is as in ``Executor``, one on a GPU unless it is given."""
         self._model, self._net = model, model.net
         self._deterministic = config.deterministic
         device = model.device
@@ -75,18 +82,25 @@ class Runner:
         if steps is None and device.type != "cpu" and not config.deterministic:
             steps = captured_steps(device)
         self._steps = steps
+        self.depth = int(isinstance(steps, CapturedSteps)) if depth is None else depth
         self._fused = None
         is_wanted = kernels.has_triton(device) if config.kernels is None else config.kernels
         if steps is not None and is_wanted:
             self._fused = model.net.fused(self._pool, _bucket(max_batch), deterministic=False)
 
     @torch.inference_mode()
-    def execute(self, batch: Batch) -> list[StepResult]:
-        """Work out a batch; see ``Executor``."""
-        hidden = [state for chunk in batch.chunks for state in self._prefill(chunk)]
+    def execute(self, batch: Batch) -> Iterable[StepResult]:
+        """Begin a batch; see ``Executor``."""
         newcomers = [chunk.request for chunk in batch.chunks if chunk.is_last]
+        if self._steps is not None and self._fused is not None and batch.chunks:
+            hidden = self._prefill_together(self._steps, self._fused, batch.chunks)
+        else:
+            hidden = [state for chunk in batch.chunks for state in self._prefill(chunk)]
+        for request in newcomers:
+            self._draws.join(request.slot, request)
         for request in batch.decode:
-            if request.num_preempted:
+            # Rows that are not known yet lie on the device: it has drawn them since.
+            if request.num_preempted and len(request.frames) >= request.next_frame - 1:
                 self._restore(request)
         if self._steps is not None:
             made = self._step_together(self._steps, hidden, newcomers, batch.decode)
@@ -94,12 +108,18 @@ class Runner:
             made = self._step_apart(hidden, newcomers, batch.decode)
         if not made:
             return []
-        rows = torch.cat(made).cpu().numpy()
+        drawn = [(request, request.next_frame) for request in batch.drawn]
+        return self._results(drawn, *_to_host(torch.cat(made)))
+
+    def _results(
+        self, drawn: Sequence[tuple[Request, int]], rows: Tensor, ready: torch.cuda.Event | None
+    ) -> Iterator[StepResult]:
+        """Go through rows int64 [B, 1 + C] on the host, which are there when ``ready`` says so."""
+        if ready is not None:
+            ready.synchronize()
         end = self._model.config.end_id
-        return [
-            StepResult(request, None if row[0] == end else row)
-            for request, row in zip(batch.drawn, rows, strict=True)
-        ]
+        for (request, number), row in zip(drawn, rows.numpy(), strict=True):
+            yield StepResult(request, number, None if row[0] == end else row)
 
     def _prefill(self, chunk: Chunk) -> list[Tensor]:
         """Work out a part of a prompt; answers its last hidden state [1, E] if the prompt ends."""
@@ -107,10 +127,57 @@ class Runner:
         matrix = request.prompt.matrix[:, chunk.start : chunk.stop]
         rows = torch.from_numpy(np.ascontiguousarray(matrix)).to(self._model.device)[None]
         hidden = self._net.backbone(rows, self._pool.chunk(request.pages, chunk.start))
-        if not chunk.is_last:
-            return []
-        self._draws.join(request.slot, request)
-        return [hidden]
+        return [hidden] if chunk.is_last else []
+
+    def _prefill_together(
+        self, steps: Steps, fused: FusedNet, chunks: Sequence[Chunk]
+    ) -> list[Tensor]:
+        """Work out parts of many prompts as one program; answers the last hidden state [1, E] of
+        each prompt that ends, in their order."""
+        spans: dict[int, Chunk] = {}
+        for chunk in chunks:
+            # What follows on from each other is one part: these rows see what is before them.
+            known = spans.get(chunk.request.id)
+            start = chunk.start if known is None else known.start
+            spans[chunk.request.id] = Chunk(chunk.request, start, chunk.stop)
+        parts = list(spans.values())
+        num_rows = _coarse(sum(part.stop - part.start for part in parts), _LEAST_ROWS, 2)
+        num_requests = _coarse(len(parts), 1, 4)
+        num_pages = _coarse(max(len(part.request.pages) for part in parts), _LEAST_PAGES, 4)
+        sizes = (num_rows, num_requests, num_pages)
+
+        def program(rows: Tensor, tables: Tensor, bounds: Tensor) -> Tensor:
+            places = Places(rows[:, 0].contiguous(), tables, rows[:, 1].contiguous())
+            lengths, starts, lasts = (bounds[k].contiguous() for k in range(3))
+            codes = rows[:, 2:].long()
+            return fused.prefill(codes, places, lengths[:-1], starts, lasts[:-1].long())
+
+        hidden = steps.run("prefill", program, self._parts(parts, *sizes), self._parts([], *sizes))
+        return [hidden[k, None] for k, part in enumerate(parts) if part.is_last]
+
+    def _parts(
+        self, parts: Sequence[Chunk], num_rows: int, num_requests: int, num_pages: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Parts of prompts on the host, all int32, filled up with what is nobody's.
+
+        Rows [N, 2 + 1 + C] are position, request and the prompt's; tables [B, W] are pages; bounds
+        [3, B + 1] are lengths, first rows (and the end of all), last rows.
+        """
+        rows = np.zeros((num_rows, 3 + self._model.config.num_codebooks), np.int32)
+        rows[:, 0] = -1
+        tables = np.full((num_requests, num_pages), self._scratch_page, np.int32)
+        bounds = np.zeros((3, num_requests + 1), np.int32)
+        at = 0
+        for number, part in enumerate(parts):
+            end = at + part.stop - part.start
+            rows[at:end, 0] = np.arange(part.start, part.stop)
+            rows[at:end, 1] = number
+            rows[at:end, 2:] = part.request.prompt.matrix[:, part.start : part.stop].T
+            tables[number, : len(part.request.pages)] = part.request.pages
+            bounds[:, number] = (part.stop, at, end - 1)
+            at = end
+        bounds[1, len(parts) :] = at
+        return torch.from_numpy(rows), torch.from_numpy(tables), torch.from_numpy(bounds)
 
     def _restore(self, request: Request) -> None:
         """Feed a request that had given way with what it has drawn, and not with what it draws now:
@@ -251,6 +318,25 @@ class _Filled:
     positions: list[int]
     slots: Tensor
     numbers: Tensor
+
+
+def _to_host(rows: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    """Bring rows to the host without waiting for them; the event says when they are there."""
+    if rows.device.type != "cuda":
+        return rows.cpu(), None
+    host = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
+    host.copy_(rows, non_blocking=True)
+    ready = torch.cuda.Event()
+    ready.record()
+    return host, ready
+
+
+def _coarse(number: int, least: int, factor: int) -> int:
+    """Round up to ``least`` times a power of ``factor``: each size is a program to be captured."""
+    size = least
+    while size < number:
+        size *= factor
+    return size
 
 
 def _bucket(number: int) -> int:

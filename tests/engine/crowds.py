@@ -51,8 +51,8 @@ class ScriptedExecutor:
     It keeps what pages hold, so that it notices a page with another's content.
     """
 
-    def __init__(self, capacity: Capacity) -> None:
-        self.capacity = capacity
+    def __init__(self, capacity: Capacity, depth: int = 0) -> None:
+        self.capacity, self.depth = capacity, depth
         self.content: dict[int, dict[int, bytes]] = {}
         self.num_prefilled = 0
 
@@ -69,7 +69,7 @@ class ScriptedExecutor:
             at = request.num_computed - 1
             self._write(request, at, self._row(request, at - request.num_prompt).tobytes())
             self._check(request, request.num_computed)
-        return [StepResult(request, self._draw(request)) for request in batch.drawn]
+        return [StepResult(r, r.next_frame, self._draw(r)) for r in batch.drawn]
 
     def _draw(self, request: Request) -> np.ndarray | None:
         number = request.num_computed - request.num_prompt

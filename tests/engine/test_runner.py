@@ -40,8 +40,10 @@ def engine_of(
     *,
     num_pages: int = 0,
     noise: Noise | None = None,
+    depth: int | None = None,
 ) -> Engine:
-    return Engine(Runner(model, config, num_pages=num_pages, noise=noise), checked=True)
+    runner = Runner(model, config, num_pages=num_pages, noise=noise, depth=depth)
+    return Engine(runner, checked=True)
 
 
 def made_alone(asked: Asked, model: LoadedModel, config: EngineConfig = EngineConfig()) -> Made:  # noqa: B008
@@ -190,9 +192,10 @@ def test_chunked_is_whole(exact: Exact, monkeypatch: pytest.MonkeyPatch) -> None
     assert same(run_all(engine_of(model), asked), alone)
 
 
-def test_preempted_is_undisturbed(exact: Exact) -> None:
+@pytest.mark.parametrize("depth", [0, 1])
+def test_preempted_is_undisturbed(exact: Exact, depth: int) -> None:
     model, asked, alone = exact
-    engine = engine_of(model, num_pages=FEW_PAGES)
+    engine = engine_of(model, num_pages=FEW_PAGES, depth=depth)
     assert same(run_all(engine, asked), alone)
     assert engine.metrics.num_preempted > 0, "the case must run out of pages"
 
@@ -214,15 +217,15 @@ def test_arriving_late_changes_nothing(exact: Exact) -> None:
     assert same([made[n] for n in ids], alone[6:] + alone[:6])
 
 
-@pytest.mark.parametrize("kernels", [False, True])
-def test_programs_of_fixed_shapes_give_the_same(exact: Exact, kernels: bool) -> None:
+@pytest.mark.parametrize(("kernels", "depth"), [(False, 0), (False, 1), (True, 1)])
+def test_programs_of_fixed_shapes_give_the_same(exact: Exact, kernels: bool, depth: int) -> None:
     """The way of a GPU: rows of all lengths at once, filled up with rows that are nobody's."""
     model, asked, alone = exact
     steps, config = CountingSteps(), EngineConfig(kernels=kernels)
-    runner = Runner(model, config, steps=steps)
+    runner = Runner(model, config, steps=steps, depth=depth)
     assert same(run_all(Engine(runner, checked=True), asked), alone)
     assert steps.num_runs > 3 * len(steps.shapes), "few programs serve many steps"
-    runner = Runner(model, config, steps=CountingSteps(), num_pages=FEW_PAGES)
+    runner = Runner(model, config, steps=CountingSteps(), num_pages=FEW_PAGES, depth=depth)
     assert same(run_all(Engine(runner, checked=True), asked), alone)
 
 

@@ -60,11 +60,12 @@ arrivals = st.builds(
     num_pages=st.integers(44, 130),
     max_batch=st.integers(1, 12),
     budget=st.sampled_from([1, 64, CHUNK, 4096]),
+    depth=st.integers(0, 1),
 )
 def test_everybody_gets_their_frames_in_order_and_no_page_is_lost(
-    coming: list[Arrival], num_pages: int, max_batch: int, budget: int
+    coming: list[Arrival], num_pages: int, max_batch: int, budget: int, depth: int
 ) -> None:
-    executor = ScriptedExecutor(Capacity(num_pages, PAGE, max_batch, 2000))
+    executor = ScriptedExecutor(Capacity(num_pages, PAGE, max_batch, 2000), depth)
     engine = Engine(executor, budget=budget, checked=True)
     made: dict[int, list[int]] = {}
     ended: dict[int, str] = {}
@@ -126,6 +127,17 @@ def test_the_youngest_gives_way_and_the_oldest_is_never_held_up() -> None:
             assert ids[0] in made, "a frame in every step"
             frames_of_oldest += 1
     assert engine.metrics.num_preempted > 0, "the case must run out of pages"
+
+
+def test_with_a_step_in_hand_an_ended_request_costs_one_more_row() -> None:
+    params = [SamplingParams(seed=12, max_frames=60), SamplingParams(seed=30, max_frames=20)]
+    rows = []
+    for depth in (0, 1):
+        engine = Engine(ScriptedExecutor(Capacity(40, PAGE, 4, 2000), depth), checked=True)
+        run_all(engine, [(prompt_of(0, 0, 10, each.seed), each) for each in params])
+        rows.append(engine.metrics.num_rows)
+    # The one that came to its end; the other's last frame is known beforehand.
+    assert rows[1] == rows[0] + 1
 
 
 def test_a_voice_is_worked_out_once_for_many_lines() -> None:
