@@ -38,7 +38,7 @@ from fishtts.models.precision import load_in
 from fishtts.plan import Plan, make_plan
 from fishtts.reading import Reading
 from fishtts.report import Report
-from fishtts.speaking import Speaking, memory_errors
+from fishtts.speaking import Speaking, batch_decoder, memory_errors
 from fishtts.types import Audio, Card, Samples, SamplingParams, Voice
 
 _SMALL_MODEL = 200_000_000
@@ -153,7 +153,8 @@ class TTS:
 
     @property
     def codec(self) -> Codec:
-        """The model's codec, loaded; it runs in float32 everywhere."""
+        """The model's codec, loaded; it runs in float32, but for units that a GPU decodes beside
+        each other."""
         if self._codec is None:
             start = time.perf_counter()
             with memory_errors():
@@ -297,7 +298,11 @@ class TTS:
                     Runner(model, self._config),
                     budget=_BUDGET.get(model.device.type, _BUDGET_ELSEWHERE),
                 )
-            self._speaking = Speaking(model, codec, engine, in_chunks=self._config.deterministic)
+            deterministic = self._config.deterministic
+            decoder = batch_decoder(codec, engine.capacity.max_batch, deterministic=deterministic)
+            self._speaking = Speaking(
+                model, codec, engine, in_chunks=deterministic, decoder=decoder
+            )
             self._engine = engine
         return self._speaking
 
