@@ -105,7 +105,8 @@ class SpokenLine:
 class TTS:
     """A model ready to speak. It is loaded when it is first needed.
 
-    ``model`` is a built-in name, a name or id on the hub, or a folder.
+    ``model`` is a built-in name, a name or id on the hub, or a folder; what the others mean, says
+    ``EngineConfig``.
     """
 
     def __init__(
@@ -116,10 +117,11 @@ class TTS:
         dtype: str = DEFAULT_ENGINE.dtype,
         max_batch: int = DEFAULT_ENGINE.max_batch,
         deterministic: bool = DEFAULT_ENGINE.deterministic,
+        kernels: bool | None = DEFAULT_ENGINE.kernels,
         offline: bool = False,
     ) -> None:
         source = hub.parse(model)
-        self._config = resolve(EngineConfig(device, dtype, max_batch, deterministic))
+        self._config = resolve(EngineConfig(device, dtype, max_batch, deterministic, kernels))
         self._folder = hub.locate(source, offline=offline)
         self.card: Card = hub.card(source, self._folder)
         self._model: LoadedModel | None = None
@@ -299,7 +301,10 @@ class TTS:
                     budget=_BUDGET.get(model.device.type, _BUDGET_ELSEWHERE),
                 )
             deterministic = self._config.deterministic
-            decoder = batch_decoder(codec, engine.capacity.max_batch, deterministic=deterministic)
+            decoder = None
+            if self._config.kernels:
+                num = engine.capacity.max_batch
+                decoder = batch_decoder(codec, num, deterministic=deterministic)
             self._speaking = Speaking(
                 model, codec, engine, in_chunks=deterministic, decoder=decoder
             )
