@@ -2,8 +2,8 @@
 
     python bench/pictures.py --out docs/performance [--baseline fishtts/baselines/h200.json]
 
-Needs matplotlib (``pip install matplotlib``), which nothing else here does. The figures are those of
-the baseline, the published ones those that the issue of the kernels names.
+Needs matplotlib (``pip install matplotlib``), which nothing else here does. The figures are those
+of the baseline, the published ones those that docs/performance.md names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ PUBLISHED_MLP_US = {1: 32.61, 16: 33.44, 64: 34.64, 128: 39.01}
 """The best that was published for the block, each number of tokens by whoever was fastest."""
 PEAK_FLOPS, BYTES_PER_S = 1.979e15, 4.3e12
 MLP_WEIGHTS = 3 * 2560 * 9728
-FORMS = {"bsfp8 pdl": "ours, FP8", "torch scaled_mm, compiled": "torch, FP8", "torch bf16": "torch, bf16"}
+FORMS = {
+    "bsfp8 pdl": "ours, FP8",
+    "torch scaled_mm, compiled": "torch, FP8",
+    "torch bf16": "torch, bf16",
+}
 
 
 def sweep(rows: list[dict[str, Any]], path: Path) -> None:

@@ -196,7 +196,7 @@ class Layer:
         attention = block.attention
         self.num_heads, self.num_kv_heads = config.n_head, config.n_local_heads
         self.head_dim = config.head_dim
-        self.wqkv, self.wo = attention.wqkv.weight, attention.wo.weight
+        self.wqkv, self.wo = linear(attention.wqkv.weight), linear(attention.wo.weight)
         self.feed_forward = feed_forward(block.feed_forward)
         self.attention_norm = Norm(block.attention_norm.weight, config.norm_eps)
         self.ffn_norm = Norm(block.ffn_norm.weight, config.norm_eps)
@@ -213,14 +213,14 @@ class Layer:
         q, k, v = self._project(self.attention_norm(x), turns)
         if only_last and x.shape[1] > 1:
             q, x = q[:, :, -1:], x[:, -1:]
-        x = x + linear(store.attend(at, q, k, v), self.wo)
+        x = x + self.wo(store.attend(at, q, k, v))
         return x + self.feed_forward(self.ffn_norm(x))
 
     def _project(self, x: Tensor, turns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries [B, H, T, D] and keys [B, G, T, D], and values [B, G, T, D]."""
         n, g = self.num_heads, self.num_kv_heads
         batch, length, _ = x.shape
-        heads = linear(x, self.wqkv).view(batch, length, n + 2 * g, self.head_dim).transpose(1, 2)
+        heads = self.wqkv(x).view(batch, length, n + 2 * g, self.head_dim).transpose(1, 2)
         qk, v = heads.split_with_sizes((n + g, g), 1)
         if self.head_norm is not None:
             qk = self.head_norm(qk)
