@@ -1,6 +1,9 @@
 """Weight files: which to read, their tensors, strict loading, identity.
 
 Knows no architecture: what a file must hold is the module that it is loaded into.
+
+A tensor may be stored in int8 by rows: ``<name>`` int8 [N, ...] and ``<name>_scale`` float32
+[N, 1, ...]. Whoever reads ``<name>`` gets their product, float32, and never sees the scale.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ _REMEDY = "Download or copy the model again."
 _INDEX = "model.safetensors.index.json"
 _MAX_NAMED = 3
 """How many tensors an error lists before it counts the rest."""
+_SCALE = "_scale"
 
 
 def model_files(folder: Path) -> list[Path]:
@@ -89,8 +93,8 @@ def load_into(
             reader.check_dtype(name, tensor, kinds[name])
             state[name] = tensor.to(device=device, copy=True)
         else:
-            kind = dtype if tensor.is_floating_point() else tensor.dtype
-            state[name] = tensor.to(device=device, dtype=kind, copy=True)
+            reader.check_is_float(name, tensor)
+            state[name] = tensor.to(device=device, dtype=dtype, copy=True)
     module.load_state_dict(state, strict=True, assign=True)
 
 
@@ -140,7 +144,10 @@ class _Reader:
         self.path = path
         with _readable(path):
             self._file: Any = _open(path)
-            self.names: list[str] = list(self._file.keys())
+            stored = dict.fromkeys(self._file.keys())
+        self._scaled = {n for n in stored if n + _SCALE in stored and self._is_int8(n)}
+        scales = {name + _SCALE for name in self._scaled}
+        self.names: list[str] = [name for name in stored if name not in scales]
 
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Compare names and shapes with those that are expected."""
@@ -166,16 +173,44 @@ class _Reader:
                 hint=_REMEDY,
             )
 
+    def check_is_float(self, name: str, tensor: Tensor) -> None:
+        """Refuse whole numbers where weights are expected."""
+        if not tensor.is_floating_point():
+            raise ModelError(
+                f'{self.path}: the tensor "{name}" is {tensor.dtype} without "{name}{_SCALE}".',
+                hint=_REMEDY,
+            )
+
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Read one after another."""
         for name in self.names:
             yield name, self.read(name)
 
     def read(self, name: str) -> Tensor:
-        """Read one."""
+        """Read one, in float32 if it is stored in int8."""
+        tensor = self._stored(name)
+        if name not in self._scaled:
+            return tensor
+        scale = self._stored(name + _SCALE)
+        rows = (tensor.shape[0], *[1] * (tensor.ndim - 1)) if tensor.ndim else ()
+        if scale.dtype != torch.float32 or scale.shape != rows:
+            raise ModelError(
+                f'{self.path}: the tensor "{name}{_SCALE}" is {scale.dtype} {list(scale.shape)},'
+                f" and not float32 {list(rows)}.",
+                hint=_REMEDY,
+            )
+        return tensor.float().mul_(scale)
+
+    def _stored(self, name: str) -> Tensor:
         with _readable(self.path, name):
             tensor: Tensor = self._file[name] if self._is_dict else self._file.get_tensor(name)
         return tensor
+
+    def _is_int8(self, name: str) -> bool:
+        with _readable(self.path, name):
+            if self._is_dict:
+                return bool(self._file[name].dtype == torch.int8)
+            return bool(self._file.get_slice(name).get_dtype() == "I8")
 
     @property
     def _is_dict(self) -> bool:

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fishtts.errors import ModelError
-from fishtts.weights import identity, load_into, model_files, read_tensors
+from fishtts.weights import identity, load_into, model_files, read_tensors, tensor_source
 
 INDEX = "model.safetensors.index.json"
 
@@ -201,6 +201,44 @@ def test_counts_and_flags_keep_their_dtype(tmp_path: Path) -> None:
     path = save(tmp_path, "safetensors", {"steps": torch.tensor([2**40 + 1, 3])})
     load_into(net, [path], device="cpu", dtype=torch.bfloat16)
     assert net.steps.tolist() == [2**40 + 1, 3]
+
+
+def int8_tensors() -> dict[str, Tensor]:
+    codes = torch.tensor([[-127, 0, 64], [1, 2, 127]], dtype=torch.int8)
+    return {"weight": codes, "weight_scale": torch.tensor([[0.5], [2.0]]), "bias": torch.ones(2)}
+
+
+@both
+def test_int8_rows_are_their_product_with_the_scales(tmp_path: Path, kind: str) -> None:
+    path = save(tmp_path, kind, int8_tensors())
+    expected = torch.tensor([[-63.5, 0.0, 32.0], [2.0, 4.0, 254.0]])
+    assert torch.equal(load(path).weight, expected)
+    assert load(path, dtype=torch.bfloat16).weight.dtype == torch.bfloat16
+    read = read_tensors(path)
+    assert sorted(read) == ["bias", "weight"]
+    assert torch.equal(read["weight"], expected)
+    assert torch.equal(tensor_source(module(), [path])("weight"), expected)
+
+
+@both
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.pop("weight_scale"), r'"weight" is torch.int8 without "weight_scale"'),
+        (lambda t: t.update(weight_scale=torch.ones(3, 1)), r'"weight_scale" is .* \[3, 1\]'),
+        (lambda t: t.update(weight_scale=torch.ones(2)), r"and not float32 \[2, 1\]"),
+        (lambda t: t.update(weight_scale=torch.ones(2, 1).half()), "is torch.float16"),
+        (lambda t: t.update(weight=torch.ones(2, 3)), 'more than this model .* "weight_scale"'),
+        (lambda t: t.pop("weight"), 'more than this model has: the tensor "weight_scale"'),
+    ],
+)
+def test_int8_rows_that_make_no_sense(tmp_path: Path, kind: str, change: Change, said: str) -> None:
+    content = int8_tensors()
+    change(content)
+    path = save(tmp_path, kind, content)
+    with pytest.raises(ModelError, match=said) as caught:
+        load(path)
+    assert str(path) in caught.value.message
 
 
 def test_identity_is_the_content(tmp_path: Path) -> None:

@@ -90,9 +90,8 @@ _KINDS = {
             for buffer in ("freqs_cis", "causal_mask")
         ),
     ),
-    "spectral": _Kind(
-        "fishtts.codec.spectral", "SpectralCodec", "SpectralConfig", castable=("decoder",)
-    ),
+    # Nothing of it is cast: bfloat16 is heard as noise (-38 dB), and it is small enough as it is.
+    "spectral": _Kind("fishtts.codec.spectral", "SpectralCodec", "SpectralConfig", castable=()),
 }
 
 _WEIGHT_NORM = (
@@ -109,7 +108,8 @@ def codec_names() -> list[str]:
 def load_codec(
     folder: Path, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
 ) -> Codec:
-    """Load the codec of a model folder. ``dtype`` is for decoding; encoding is always in float32.
+    """Load the codec of a model folder. ``dtype`` is for decoding, where the architecture
+    can be cast; encoding is always in float32.
 
     Raises: ``ModelError`` for files that are missing, damaged, or not what their description says.
     """

@@ -5,9 +5,9 @@
     python -m recipes.minnow.parcel unpack --parts PARTS --root DIR
 
 ``pack`` waits at most ``--wait`` seconds for one of the files ``--until``: so a call of limited
-length ends with the newest weights on their way home. Tensors travel in 16 bits (float32 becomes
-float16), high and low bytes apart: two thirds of the size for bfloat16. What is not there yet is
-left out. Owns the format of the parts, and knows nothing of what is in them.
+length ends with the newest weights on their way home. Tensors travel in 16 bits (float32, and
+int8 by rows, become float16), high and low bytes apart: two thirds of the size for bfloat16. What
+is not there yet is left out. Owns the format of the parts, and knows nothing of what is in them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from fishtts.weights import read_tensors
+
 PART = "part_{:03d}.bin"
 _TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -34,16 +36,15 @@ def squeeze(path: Path) -> bytes:
     header, low, high = [], bytearray(), bytearray()
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
-        for name in file.keys():  # noqa: SIM118  # not a dictionary
-            tensor = file.get_tensor(name)
-            half = tensor.half() if tensor.dtype == torch.float32 else tensor
-            kind = str(half.dtype).removeprefix("torch.")
-            if kind not in _TYPES:
-                raise SystemExit(f'"{name}" in "{path}" is {kind}; only floats travel.')
-            header.append((name, list(half.shape), kind))
-            planes = half.contiguous().view(-1).view(torch.uint8).view(-1, 2)
-            low += planes[:, 0].contiguous().numpy().tobytes()
-            high += planes[:, 1].contiguous().numpy().tobytes()
+    for name, tensor in read_tensors(path).items():
+        half = tensor.half() if tensor.dtype == torch.float32 else tensor
+        kind = str(half.dtype).removeprefix("torch.")
+        if kind not in _TYPES:
+            raise SystemExit(f'"{name}" in "{path}" is {kind}; only floats travel.')
+        header.append((name, list(half.shape), kind))
+        planes = half.contiguous().view(-1).view(torch.uint8).view(-1, 2)
+        low += planes[:, 0].contiguous().numpy().tobytes()
+        high += planes[:, 1].contiguous().numpy().tobytes()
     head = json.dumps({"metadata": metadata, "tensors": header}).encode()
     bodies = [head, *(zlib.compress(bytes(plane), 6) for plane in (low, high))]
     return b"".join(len(body).to_bytes(8, "little") + body for body in bodies)

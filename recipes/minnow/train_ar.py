@@ -19,11 +19,12 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from fishtts.models.dual_ar.net import DualAR, DualARConfig
+from fishtts.weights import read_tensors
 from recipes.minnow.examples import IGNORE, LENGTHS, Batches, held_out_batches
 from recipes.minnow.layout import (
     END_ID,
@@ -276,7 +277,7 @@ def main() -> None:
     kept = args.out / "model.safetensors"
     start = kept if kept.exists() else args.start
     if start is not None:
-        net.load_state_dict({k: v.float() for k, v in load_file(start).items()})
+        net.load_state_dict({k: v.float() for k, v in read_tensors(start).items()})
     trainer = Trainer(net, device)
     data = DataLoader(
         Batches(args.codes, args.pack, args.tokens, args.num_fast, seed=int(time.time())),

@@ -2,12 +2,14 @@
 
     python -m recipes.minnow.voices audition --work DIR [--only af_bella,af_bella:0.6+af_nova:0.4]
     python -m recipes.minnow.voices write --work DIR --model FOLDER
+    python -m recipes.minnow.voices keep --of FOLDER --model FOLDER
     python -m recipes.minnow.voices audition --work DIR --only ada,nora > FILE
     python -m recipes.minnow.voices page --figures FILE
 
 ``audition`` lets a model speak in the voice of every candidate, or in its own, and has the
 judges hear it: its lines are not those of the evaluation. ``write`` makes the voice files of a
 model's folder: each is a short reference clip that the teacher speaks, as codes with its words.
+``keep`` takes over the voices of another folder whose codec differs in its decoder only.
 ``page`` writes ``docs/voices.md`` with a sample of each. ``DIR`` is what ``judges.py`` made.
 """
 
@@ -16,13 +18,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
-from fishtts.cloning.voice_file import write_voice
+from fishtts.cloning.voice_file import read_voice, write_voice
 from fishtts.codec import Codec, load_codec
 from fishtts.types import Reference, Voice
 from recipes.minnow.score import Judges, compare, word_error_rate
@@ -124,6 +127,25 @@ def write_voices(folder: Path, teacher: Teacher, only: Collection[str] = ()) -> 
         write_voice(cast(name, casting, teacher, codec), voices / f"{name}.safetensors")
 
 
+def keep_voices(source: Path, folder: Path) -> None:
+    """Write the voices of another model's folder into one whose codec makes the same codes.
+
+    Raises: ``SystemExit`` where encoder or quantiser differ: the codes would mean something else.
+    """
+    old, new = (_makes_codes(load_file(f / "codec.safetensors")) for f in (source, folder))
+    if old.keys() != new.keys() or not all(torch.equal(old[name], new[name]) for name in old):
+        raise SystemExit(f"The codecs of {source} and {folder} do not make the same codes.")
+    identity = load_codec(folder).identity
+    (folder / "voices").mkdir(exist_ok=True)
+    for name in VOICES:
+        voice = read_voice(source / "voices" / f"{name}.safetensors")
+        write_voice(replace(voice, codec=identity), folder / "voices" / f"{name}.safetensors")
+
+
+def _makes_codes(codec: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: t for name, t in codec.items() if not name.startswith("decoder.")}
+
+
 def candidates(teacher: Teacher) -> Iterable[str]:
     """The teacher's English voices but for those that are held out."""
     return (n for n in teacher.voices if n[0] in "ab" and n not in HELD_OUT_VOICES)
@@ -185,10 +207,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=("audition", "write", "page"))
+    parser.add_argument("command", choices=("audition", "write", "keep", "page"))
     parser.add_argument("--work", type=Path)
     parser.add_argument("--figures", type=Path, help="what audition said of the built-in voices")
     parser.add_argument("--model", default="minnow", help="a built-in model or a folder")
+    parser.add_argument("--of", type=Path, help="the folder whose voices are kept")
     parser.add_argument("--only", default="", help="candidates or names, with commas between")
     parser.add_argument("--references", default="0", help="which clips, with commas between")
     parser.add_argument("--limit", type=int, default=None, help="only so many lines")
@@ -198,6 +221,8 @@ def main() -> None:
         write_page(args.figures, args.model)
     elif args.command == "audition":
         audition(args)
+    elif args.command == "keep":
+        keep_voices(args.of, Path(args.model))
     else:
         only = [name for name in args.only.split(",") if name]
         write_voices(Path(args.model), Teacher(args.work / "teacher"), only)

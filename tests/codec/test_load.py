@@ -189,14 +189,27 @@ def test_a_description_must_be_a_table(
         load_codec(folder)
 
 
-def test_the_description_picks_the_architecture(tmp_path: Path) -> None:
+def small_spectral(folder: Path) -> SpectralCodec:
+    """Write a small codec of minnow's kind, and answer it."""
     sizes = {"encoder_dim": 16, "encoder_layers": 1, "decoder_dim": 16, "decoder_layers": 1}
     torch.manual_seed(0)
     codec = SpectralCodec(SpectralConfig(**sizes))
-    save_file(codec.state_dict(), tmp_path / "codec.safetensors")
-    (tmp_path / "codec_config.json").write_text(json.dumps({"codec": "spectral", **sizes}))
+    save_file(codec.state_dict(), folder / "codec.safetensors")
+    (folder / "codec_config.json").write_text(json.dumps({"codec": "spectral", **sizes}))
+    return codec
+
+
+def test_the_description_picks_the_architecture(tmp_path: Path) -> None:
+    codec = small_spectral(tmp_path)
     loaded = load_codec(tmp_path)
     assert isinstance(loaded, SpectralCodec)
     samples = torch.randn(5000)
     assert torch.equal(loaded.encode(samples), codec.encode(samples))
     assert codec_names() == ["dac", "spectral"]
+
+
+def test_minnows_codec_stays_in_float32_whatever_is_asked_for(tmp_path: Path) -> None:
+    codec = small_spectral(tmp_path)
+    codes = torch.randint(0, 1024, (8, 20))
+    loaded = load_codec(tmp_path, dtype=torch.bfloat16)
+    assert torch.equal(loaded.decode(codes), codec.decode(codes))
