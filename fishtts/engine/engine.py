@@ -59,8 +59,8 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """Tell whether any request is not finished."""
-        return bool(self._requests)
+        """Tell whether any request is not finished, or any step's results were not looked at."""
+        return bool(self._requests or self._in_hand)
 
     @property
     def num_requests(self) -> int:
@@ -136,10 +136,12 @@ class Engine:
 
     def _take(self, result: StepResult) -> Iterator[Event]:
         request = result.request
-        if self._requests.get(request.id) is not request:
+        if request.id not in self._requests:
             return  # it had ended, or nobody wants it any more
-        if result.number != len(request.frames) + 1:
+        known = len(request.frames)
+        if result.number <= known:
             return  # it was known, and is fed in again after a preemption
+        assert result.number == known + 1, f"{request.id} has lost a frame"
         if result.row is None:
             yield self._finish(request, "eos")
             return

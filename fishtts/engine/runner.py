@@ -6,9 +6,10 @@ Policy is the scheduler's: who runs, what is cut where, who gives way. Knows no 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from fishtts.engine.request import Batch, Capacity, Chunk, Request, StepResult
 from fishtts.errors import DeviceError
 from fishtts.kernels.small_reference import Places
 from fishtts.models import FrameNet, FusedNet, LoadedModel
+from fishtts.models.transfer import Array, to_device, to_host
 
 PAGE_SIZE = 16
 
@@ -53,6 +55,9 @@ class Runner:
     On a CPU, and in deterministic mode, each row attends by itself. Elsewhere a step is one program
     over tensors of fixed shapes, filled up with rows that are nobody's: ``steps`` runs it, on a
     CUDA device as a graph that was captured once, by our own ops where the GPU has them.
+
+    On a CUDA device all this goes on a stream of its own, which comes before what others ask for on
+    theirs, and nothing that begins a step waits for the device.
     """
 
     def __init__(
@@ -69,6 +74,25 @@ class Runner:
         self._model, self._net = model, model.net
         self._deterministic = config.deterministic
         device = model.device
+        self._stream = _stream_of(device) if device.type == "cuda" else None
+        if self._stream is not None:
+            # The weights came by the current stream.
+            self._stream.wait_stream(torch.cuda.current_stream(device))
+        # Memory that is made on a stream is given to that stream only when it is free again. So
+        # that of requests cannot be another's already while their last step still writes to it.
+        with self._own_stream():
+            self._set_up(config, num_pages, noise, steps)
+        if self._stream is not None:
+            # What the net has kept for itself meanwhile is for everybody.
+            torch.cuda.current_stream(device).wait_stream(self._stream)
+        is_captured = isinstance(self._steps, CapturedSteps)
+        self.depth = int(is_captured) if depth is None else depth
+
+    def _set_up(
+        self, config: EngineConfig, num_pages: int, noise: Noise | None, steps: Steps | None
+    ) -> None:
+        """Make the memory of requests, and the programs over it."""
+        model, device = self._model, self._model.device
         max_batch = config.max_batch or _BATCH.get(device.type, _BATCH_ELSEWHERE)
         num_pages = num_pages or _num_pages(model, max_batch)
         # One page and one slot more than the scheduler knows of: for rows that only fill a group.
@@ -82,15 +106,34 @@ class Runner:
         if steps is None and device.type != "cpu" and not config.deterministic:
             steps = captured_steps(device)
         self._steps = steps
-        self.depth = int(isinstance(steps, CapturedSteps)) if depth is None else depth
         self._fused = None
         is_wanted = kernels.has_triton(device) if config.kernels is None else config.kernels
         if steps is not None and is_wanted:
             self._fused = model.net.fused(self._pool, _bucket(max_batch), deterministic=False)
 
+    def _own_stream(self) -> AbstractContextManager[object]:
+        return torch.cuda.stream(self._stream) if self._stream is not None else nullcontext()
+
     @torch.inference_mode()
     def execute(self, batch: Batch) -> Iterable[StepResult]:
         """Begin a batch; see ``Executor``."""
+        with self._own_stream():
+            made = self._begin(batch)
+            if not made:
+                return []
+            drawn = [(request, request.next_frame) for request in batch.drawn]
+            return self._results(drawn, to_host(torch.cat(made)))
+
+    def _results(
+        self, drawn: Sequence[tuple[Request, int]], rows: Callable[[], Array]
+    ) -> Iterator[StepResult]:
+        """Wait for rows int64 [B, 1 + C], and go through them."""
+        end = self._model.config.end_id
+        for (request, number), row in zip(drawn, rows(), strict=True):
+            yield StepResult(request, number, None if row[0] == end else row)
+
+    def _begin(self, batch: Batch) -> list[Tensor]:
+        """Let the device work out a batch; answers the rows of those that draw."""
         newcomers = [chunk.request for chunk in batch.chunks if chunk.is_last]
         if self._steps is not None and self._fused is not None and batch.chunks:
             hidden = self._prefill_together(self._steps, self._fused, batch.chunks)
@@ -103,29 +146,14 @@ class Runner:
             if request.num_preempted and len(request.frames) >= request.next_frame - 1:
                 self._restore(request)
         if self._steps is not None:
-            made = self._step_together(self._steps, hidden, newcomers, batch.decode)
-        else:
-            made = self._step_apart(hidden, newcomers, batch.decode)
-        if not made:
-            return []
-        drawn = [(request, request.next_frame) for request in batch.drawn]
-        return self._results(drawn, *_to_host(torch.cat(made)))
-
-    def _results(
-        self, drawn: Sequence[tuple[Request, int]], rows: Tensor, ready: torch.cuda.Event | None
-    ) -> Iterator[StepResult]:
-        """Go through rows int64 [B, 1 + C] on the host, which are there when ``ready`` says so."""
-        if ready is not None:
-            ready.synchronize()
-        end = self._model.config.end_id
-        for (request, number), row in zip(drawn, rows.numpy(), strict=True):
-            yield StepResult(request, number, None if row[0] == end else row)
+            return self._step_together(self._steps, hidden, newcomers, batch.decode)
+        return self._step_apart(hidden, newcomers, batch.decode)
 
     def _prefill(self, chunk: Chunk) -> list[Tensor]:
         """Work out a part of a prompt; answers its last hidden state [1, E] if the prompt ends."""
         request = chunk.request
         matrix = request.prompt.matrix[:, chunk.start : chunk.stop]
-        rows = torch.from_numpy(np.ascontiguousarray(matrix)).to(self._model.device)[None]
+        rows = to_device(matrix, self._model.device)[None]
         hidden = self._net.backbone(rows, self._pool.chunk(request.pages, chunk.start))
         return [hidden] if chunk.is_last else []
 
@@ -182,8 +210,8 @@ class Runner:
     def _restore(self, request: Request) -> None:
         """Feed a request that had given way with what it has drawn, and not with what it draws now:
         in another crowd that may differ, in the last bit of a sum."""
-        known = torch.from_numpy(np.stack(request.frames[: request.next_frame - 1]))
-        self._rows[request.slot] = known[-1].to(self._rows.device)
+        known = to_device(np.stack(request.frames[: request.next_frame - 1]), self._model.device)
+        self._rows[request.slot] = known[-1]
         self._draws.restore(request.slot, known)
 
     def _step_apart(
@@ -320,15 +348,10 @@ class _Filled:
     numbers: Tensor
 
 
-def _to_host(rows: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-    """Bring rows to the host without waiting for them; the event says when they are there."""
-    if rows.device.type != "cuda":
-        return rows.cpu(), None
-    host = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
-    host.copy_(rows, non_blocking=True)
-    ready = torch.cuda.Event()
-    ready.record()
-    return host, ready
+@cache
+def _stream_of(device: torch.device) -> torch.cuda.Stream:
+    """The stream of all runners of a CUDA device: one has the memory that another had."""
+    return torch.cuda.Stream(device, priority=-1)
 
 
 def _coarse(number: int, least: int, factor: int) -> int:
