@@ -23,7 +23,7 @@ from fishtts.engine.graphs import CapturedSteps, Steps, captured_steps
 from fishtts.engine.request import Batch, Capacity, Chunk, Request, StepResult
 from fishtts.errors import DeviceError
 from fishtts.kernels.small_reference import Places
-from fishtts.models import FrameNet, FusedNet, LoadedModel
+from fishtts.models import FrameNet, LoadedModel
 from fishtts.models.transfer import Array, to_device, to_host
 
 PAGE_SIZE = 16
@@ -52,9 +52,10 @@ _MEMORY_SHARE_ELSEWHERE = 0.8
 class Runner:
     """Runs a model for the requests of a scheduler.
 
-    On a CPU, and in deterministic mode, each row attends by itself. Elsewhere a step is one program
-    over tensors of fixed shapes, filled up with rows that are nobody's: ``steps`` runs it, on a
-    CUDA device as a graph that was captured once, by our own ops where the GPU has them.
+    On a CPU each row attends by itself. Elsewhere a step is one program over tensors of fixed
+    shapes, filled up with rows that are nobody's: ``steps`` runs it, on a CUDA device as a graph
+    that was captured once, by our own ops where the GPU has them. In deterministic mode it is
+    several programs of one number of rows each; that takes our ops, or each row by itself.
 
     On a CUDA device all this goes on a stream of its own, which comes before what others ask for on
     theirs, and nothing that begins a step waits for the device.
@@ -102,14 +103,15 @@ class Runner:
         self._draws = Draws(max_batch + 1, model.config, device, noise)
         size = (max_batch + 1, 1 + model.config.num_codebooks)
         self._rows = torch.zeros(size, dtype=torch.int64, device=device)
-        # One by one each row reads its own pages only, which on a CPU is the faster way anyway.
-        if steps is None and device.type != "cpu" and not config.deterministic:
+        if steps is None and device.type != "cpu":
             steps = captured_steps(device)
-        self._steps = steps
         self._fused = None
         is_wanted = kernels.has_triton(device) if config.kernels is None else config.kernels
         if steps is not None and is_wanted:
-            self._fused = model.net.fused(self._pool, _bucket(max_batch), deterministic=False)
+            size = max(_ROWS, _bucket(max_batch))
+            self._fused = model.net.fused(self._pool, size, deterministic=config.deterministic)
+        # One by one each row reads its own pages only, which on a CPU is the faster way anyway.
+        self._steps = None if config.deterministic and self._fused is None else steps
 
     def _own_stream(self) -> AbstractContextManager[object]:
         return torch.cuda.stream(self._stream) if self._stream is not None else nullcontext()
@@ -121,22 +123,24 @@ class Runner:
             made = self._begin(batch)
             if not made:
                 return []
-            drawn = [(request, request.next_frame) for request in batch.drawn]
-            return self._results(drawn, to_host(torch.cat(made)))
+            places = {r.id: at for at, r in enumerate(r for group, _ in made for r in group)}
+            drawn = [(r, r.next_frame, places[r.id]) for r in batch.drawn]
+            return self._results(drawn, to_host(torch.cat([rows for _, rows in made])))
 
     def _results(
-        self, drawn: Sequence[tuple[Request, int]], rows: Callable[[], Array]
+        self, drawn: Sequence[tuple[Request, int, int]], rows: Callable[[], Array]
     ) -> Iterator[StepResult]:
-        """Wait for rows int64 [B, 1 + C], and go through them."""
-        end = self._model.config.end_id
-        for (request, number), row in zip(drawn, rows(), strict=True):
-            yield StepResult(request, number, None if row[0] == end else row)
+        """Wait for rows int64 [B, 1 + C], and go through requests, frames' numbers and rows'."""
+        end, made = self._model.config.end_id, rows()
+        for request, number, at in drawn:
+            yield StepResult(request, number, None if made[at, 0] == end else made[at])
 
-    def _begin(self, batch: Batch) -> list[Tensor]:
+    def _begin(self, batch: Batch) -> list[_Made]:
         """Let the device work out a batch; answers the rows of those that draw."""
         newcomers = [chunk.request for chunk in batch.chunks if chunk.is_last]
-        if self._steps is not None and self._fused is not None and batch.chunks:
-            hidden = self._prefill_together(self._steps, self._fused, batch.chunks)
+        is_together = self._fused is not None and not self._deterministic
+        if self._steps is not None and is_together and batch.chunks:
+            hidden = self._prefill_together(self._steps, batch.chunks)
         else:
             hidden = [state for chunk in batch.chunks for state in self._prefill(chunk)]
         for request in newcomers:
@@ -157,11 +161,11 @@ class Runner:
         hidden = self._net.backbone(rows, self._pool.chunk(request.pages, chunk.start))
         return [hidden] if chunk.is_last else []
 
-    def _prefill_together(
-        self, steps: Steps, fused: FusedNet, chunks: Sequence[Chunk]
-    ) -> list[Tensor]:
+    def _prefill_together(self, steps: Steps, chunks: Sequence[Chunk]) -> list[Tensor]:
         """Work out parts of many prompts as one program; answers the last hidden state [1, E] of
         each prompt that ends, in their order."""
+        fused = self._fused
+        assert fused is not None, "it is the fused ops' way"
         spans: dict[int, Chunk] = {}
         for chunk in chunks:
             # What follows on from each other is one part: these rows see what is before them.
@@ -216,9 +220,9 @@ class Runner:
 
     def _step_apart(
         self, hidden: list[Tensor], newcomers: list[Request], decode: Sequence[Request]
-    ) -> list[Tensor]:
+    ) -> list[_Made]:
         """Work out all rows, each reading its own pages; in deterministic mode in groups of one
-        size. Answers rows int64 [B, 1 + C]."""
+        size."""
         drawn = [*newcomers, *decode]
         size = _ROWS if self._deterministic else max(1, len(drawn))
         states = list(hidden)
@@ -235,7 +239,7 @@ class Runner:
             state = F.pad(state, (0, 0, 0, len(filled.places) - len(group)))
             width = self._draws.width(filled.places)
             rows = self._frames(self._net, state, filled.slots, filled.numbers, width)
-            made.append(rows[: len(group)])
+            made.append((group, rows[: len(group)]))
         return made
 
     def _padded(self, group: Sequence[Request]) -> int:
@@ -248,32 +252,49 @@ class Runner:
         hidden: list[Tensor],
         newcomers: list[Request],
         decode: Sequence[Request],
-    ) -> list[Tensor]:
-        """Work out the newcomers' first frames, then all others in one go, as programs of fixed
-        shapes. Answers rows int64 [B, 1 + C]."""
-        made = []
-        if newcomers:
-            size = _bucket(len(newcomers))
-            width = _bucket(self._draws.width([request.slot for request in newcomers]))
-            state = F.pad(torch.cat(hidden), (0, 0, 0, size - len(newcomers)))
+    ) -> list[_Made]:
+        """Work out the newcomers' first frames, then all others, as programs of fixed shapes."""
+        made: list[_Made] = []
+        states = {r.id: state for r, state in zip(newcomers, hidden, strict=True)}
+        for group, width in self._alike(newcomers):
+            size = self._size(group)
+            state = torch.cat([states[request.id] for request in group])
+            state = F.pad(state, (0, 0, 0, size - len(group)))
             rows = steps.run(
                 ("first", width),
                 partial(self._first, width=width),
-                (state, self._packed(newcomers, size, 0)),
+                (state, self._packed(group, size, 0)),
                 (state, self._packed([], size, 0)),
             )
-            made.append(rows[: len(newcomers)])
-        if decode:
-            size, pages = _bucket(len(decode)), _bucket(max(len(r.pages) for r in decode))
-            width = _bucket(self._draws.width([request.slot for request in decode]))
+            made.append((group, rows[: len(group)]))
+        for group, width in self._alike(decode):
+            size, pages = self._size(group), _bucket(max(len(r.pages) for r in group))
             rows = steps.run(
                 ("decode", width),
                 partial(self._decode, width=width),
-                (self._packed(decode, size, pages),),
+                (self._packed(group, size, pages),),
                 (self._packed([], size, pages),),
             )
-            made.append(rows[: len(decode)])
+            made.append((group, rows[: len(group)]))
         return made
+
+    def _alike(self, requests: Sequence[Request]) -> Iterator[tuple[Sequence[Request], int]]:
+        """Requests that are worked out together, and how many of the best ids they draw from at
+        most: all, or in deterministic mode groups that nobody's neighbours decide that for."""
+        if not requests:
+            return
+        if not self._deterministic:
+            yield requests, _bucket(self._draws.width([request.slot for request in requests]))
+            return
+        widths: dict[int, list[Request]] = {}
+        for request in requests:
+            widths.setdefault(_bucket(self._draws.width([request.slot])), []).append(request)
+        for width, own in widths.items():
+            yield from ((group, width) for group in _groups(own, _ROWS))
+
+    def _size(self, group: Sequence[Request]) -> int:
+        """Rows that a program has for a group."""
+        return _ROWS if self._deterministic else _bucket(len(group))
 
     def _packed(self, requests: Sequence[Request], size: int, pages: int) -> Tensor:
         """Slots, frames' numbers, positions and pages of ``size`` rows: int32 [B, 3 + pages] on the
@@ -335,6 +356,10 @@ class Runner:
             slots=torch.tensor(places, device=device),
             numbers=torch.tensor(numbers, device=device),
         )
+
+
+_Made = tuple[Sequence[Request], Tensor]
+"""Requests and the rows int64 [B, 1 + C] that they drew."""
 
 
 @dataclass(frozen=True, slots=True)

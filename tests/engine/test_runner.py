@@ -250,6 +250,21 @@ class CountingSteps:
         return program(*inputs)
 
 
+def test_deterministic_by_the_fused_ops_too() -> None:
+    """As on a GPU: programs of one number of rows, each for those who draw from as many ids."""
+    model, config = talkative(torch.bfloat16), EngineConfig(deterministic=True, kernels=True)
+    asked = [(built, replace(params, max_frames=5)) for built, params in crowd(model)[1:5]]
+    assert len({params.top_k.bit_length() for _, params in asked}) > 1, "the case has two widths"
+
+    def made(some: list[Asked], num_pages: int = 0) -> list[Made]:
+        steps = EagerSteps(torch.device("cpu"))
+        runner = Runner(model, config, steps=steps, num_pages=num_pages, depth=1)
+        return run_all(Engine(runner, checked=True), some)
+
+    alone = [made([each])[0] for each in asked[:2]]
+    assert same(made(asked[::-1])[::-1][:2], alone)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_deterministic_is_the_same_to_the_last_bit(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
