@@ -1,7 +1,8 @@
 """How fast S2's codec decodes on a GPU: audio seconds a second, at its full size, random weights.
 
     python bench/codec.py --gpu [--streams 1 16 64] [--chunk 8] [--layout units fused channels time]
-                          [--dtype float16] [--profile] [--tune] [--budget 80]
+                          [--dtype float16] [--serve] [--profile] [--tune [2.unit ...]]
+                          [--budget 80]
     python bench/codec.py                           the same at a tiny size on the CPU: no speed
 
 A row is one way to convolve (our kernels with whole residual units in one, our kernels, torch's
@@ -9,8 +10,10 @@ library with channels or positions as neighbours in memory), one type, so many s
 ``--chunk`` frames, replayed as one CUDA graph. ``snr_db`` is the signal against its difference from
 float32, over the first frames of one stream; ``same_alone`` says that a stream has the same bits
 alone as beside others.
+``--serve`` sends signals through ``BatchDecoder`` as ``speaking.py`` does, frame by frame.
 ``--profile`` adds where the time of a step goes, by kernel; ``--tune`` times every convolution of
-the decoder in every tile, and in torch's library. A row that fails says why and the others go on.
+the decoder (or those that are named) in every tile, and in torch's library. A row that fails says
+why and the others go on.
 Prints a table, then the machine; the last line is JSON.
 """
 
@@ -34,15 +37,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fishtts.codec.batched import BatchDecoder, step_sizes
 from fishtts.codec.dac import DacCodec, DacConfig, QuantizerConfig
-from fishtts.codec.dac_batch import Conv, Convolve, DacBatch, FusedConvolve, LibraryConvolve, Unit
+from fishtts.codec.dac_batch import (
+    Conv,
+    Convolve,
+    DacBatch,
+    FusedConvolve,
+    LibraryConvolve,
+    Linear,
+    Unit,
+)
 from fishtts.codec.transformer import TransformerConfig
+from fishtts.engine.graphs import captured_steps
 from fishtts.kernels.convolution_plans import ConvPlan, plan_conv, plan_unit
 
 MATRIX_FLOPS_PER_S, MEMORY_BYTES_PER_S = 790e12, 4.3e12
 """What an H200 does at most, by NVIDIA's and our own measurement."""
 TILES = (
     ConvPlan(128, 128, 64, 4, 3),
+    ConvPlan(128, 128, 64, 4, 4),
     ConvPlan(128, 128, 64, 8, 3),
     ConvPlan(128, 128, 64, 8, 4),
     ConvPlan(128, 256, 64, 8, 3),
@@ -52,6 +66,7 @@ TILES = (
     ConvPlan(256, 128, 64, 8, 3, extra_n=64),
 )
 TILES_OF_192 = (
+    ConvPlan(128, 64, 64, 4, 3),
     ConvPlan(128, 128, 64, 8, 3, extra_n=64),
     ConvPlan(128, 128, 64, 8, 4, extra_n=64),
     ConvPlan(256, 128, 64, 8, 3, extra_n=64),
@@ -74,19 +89,34 @@ TILES_OF_ONE = (
     ConvPlan(64, 16, 32, 4, 4),
 )
 """What is tried for so many channels out."""
+PRODUCT_TILES = (
+    ConvPlan(64, 64, 64, 4, 4),
+    ConvPlan(64, 64, 64, 4, 6),
+    ConvPlan(64, 128, 64, 4, 4),
+    ConvPlan(128, 64, 64, 4, 4),
+    ConvPlan(128, 128, 64, 4, 3),
+    ConvPlan(128, 256, 64, 8, 3),
+)
 UNIT_TILES = {
     192: (
         ConvPlan(128, 128, 64, 8, 2, extra_n=64),
         ConvPlan(128, 128, 64, 8, 3, extra_n=64),
         ConvPlan(64, 128, 64, 4, 3, extra_n=64),
-        ConvPlan(256, 128, 64, 8, 3, extra_n=64),
+        ConvPlan(64, 128, 64, 4, 2, extra_n=64),
+        ConvPlan(64, 128, 64, 4, 4, extra_n=64),
+        ConvPlan(64, 128, 32, 4, 4, extra_n=64),
+        ConvPlan(128, 128, 32, 8, 4, extra_n=64),
     ),
     96: (
         ConvPlan(128, 64, 32, 8, 4, extra_n=32),
         ConvPlan(128, 64, 32, 4, 4, extra_n=32),
         ConvPlan(128, 64, 32, 4, 6, extra_n=32),
-        ConvPlan(256, 64, 32, 8, 4, extra_n=32),
-        ConvPlan(256, 64, 64, 8, 3, extra_n=32),
+        ConvPlan(128, 64, 32, 4, 3, extra_n=32),
+        ConvPlan(64, 64, 32, 4, 4, extra_n=32),
+        ConvPlan(64, 64, 32, 4, 6, extra_n=32),
+        ConvPlan(64, 64, 64, 4, 3, extra_n=32),
+        ConvPlan(128, 128, 32, 4, 4),
+        ConvPlan(64, 128, 32, 4, 4),
     ),
 }
 """The same for whole residual units."""
@@ -228,6 +258,73 @@ class Bench:
         return row
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Signals through ``BatchDecoder``, a frame of each at a time, as fast as they are taken.
+
+    ``host_ms`` is what a call of ``advance`` took from whoever makes the frames, on average and at
+    most.
+    """
+
+    streams: int
+    rows_a_step: float
+    audio_s_per_s: float
+    host_ms: float
+    most_host_ms: float
+
+
+class Counted:
+    """Programs that count the rows of their steps."""
+
+    def __init__(self, device: torch.device, nobody: int) -> None:
+        self._steps, self._nobody = captured_steps(device), nobody
+        self.num_steps = self.num_rows = 0
+
+    def run(self, key: Any, program: Any, inputs: Any, idle: Any) -> Tensor:
+        """Count, then run."""
+        self.num_steps += 1
+        self.num_rows += int((inputs[1].cpu() != self._nobody).sum())
+        return self._steps.run(key, program, inputs, idle)
+
+
+def serve(bench: Bench, layout: str, dtype: str, streams: int, chunk: int) -> Served:
+    """Let so many signals begin one after another, and go on for four seconds of audio or so."""
+    batch = bench.batch(layout, dtype, streams, chunk)
+    programs = Counted(bench.device, batch.num_slots)
+    decoder = BatchDecoder(batch, programs, step_sizes(streams))
+    codes = bench.codes(1, 88 if bench.is_cuda else 16)[0].cpu().numpy()
+    num_frames = codes.shape[1]
+    # Graphs are captured the first time.
+    for _ in range(2):
+        programs.num_steps = programs.num_rows = 0
+        taken = []
+        began = time.perf_counter()
+        signals = [decoder.begin(is_urgent=False) for _ in range(streams)]
+        for at in range(num_frames + chunk):
+            for number, signal in enumerate(signals):
+                # They are spread over a chunk, as those that begin at any time are.
+                frame = at - number % chunk
+                if 0 <= frame < num_frames:
+                    signal.push(codes[:, frame])
+                    if frame + 1 == num_frames:
+                        decoder.end(signal)
+            start = time.perf_counter()
+            decoder.advance()
+            taken.append(1000 * (time.perf_counter() - start))
+        for signal in signals:
+            assert decoder.complete(signal)
+            samples = sum(map(len, signal.take()))
+            assert samples == num_frames * batch.samples_per_frame
+        took = time.perf_counter() - began
+    return Served(
+        streams,
+        programs.num_rows / programs.num_steps,
+        streams * num_frames / bench.rate / took,
+        statistics.mean(taken),
+        max(taken),
+    )
+
+
 def decoded(batch: DacBatch, codes: Tensor, slots: Tensor) -> Tensor:
     """Decode from the beginning, step by step."""
     chunk = batch.chunk_frames
@@ -290,6 +387,12 @@ def trials(batch: DacBatch, streams: int) -> Iterator[Trial]:
         )
         yield from unit_trials(batch, f"{index}.unit", unit, streams, length)
     yield from conv_trials(batch, "last", batch._last, streams, length, is_last=True)
+    layer = batch._transformer._layers[0]
+    for name in ("wqkv", "wo", "w13", "w2"):
+        yield from product_trials(batch, name, getattr(layer, name), streams * batch.chunk_frames)
+    block = batch._upsample[-1][1]
+    for name, linear in (("expand", block._up), ("project", block._down)):
+        yield from product_trials(batch, name, linear, streams * batch.chunk_frames * 4)
 
 
 def random(batch: DacBatch, *shape: int) -> Tensor:
@@ -320,7 +423,7 @@ def conv_trials(
     if is_last:
         ends = {"out_dtype": torch.float32}
     flops = 2 * streams * length * num_out * taps * num_in
-    planned = plan_conv(num_out, num_in)
+    planned = plan_conv(num_out, num_in, taps)
     tiles = {192: TILES_OF_192, 96: TILES_OF_96, 1: TILES_OF_ONE}.get(num_out, TILES)
     operands = (signal, conv.weight, conv.bias)
     steps = {"dilation": conv.dilation, "stride": conv.stride}
@@ -337,6 +440,23 @@ def conv_trials(
         dilation=(1, conv.dilation),
     )
     yield Trial(layer, "library, convolution alone", alone, flops, False)
+
+
+def product_trials(batch: DacBatch, layer: str, linear: Linear, rows: int) -> Iterator[Trial]:
+    """One product at the rate of frames, without a residual."""
+    from fishtts.kernels.convolution import run_causal_conv
+
+    conv = linear.conv
+    num_out, taps, num_in = conv.weight.shape
+    x = random(batch, 1, rows, num_in)
+    flops = 2 * rows * num_out * num_in
+    planned = plan_conv(num_out, num_in, taps)
+    for plan in dict.fromkeys([planned, *PRODUCT_TILES]):
+        run = partial(run_causal_conv, plan, x, conv.weight, conv.bias)
+        yield Trial(layer, named(plan, planned), run, flops)
+    bias = conv.bias.to(batch.dtype)
+    library = partial(F.linear, x, conv.weight[:, 0], bias)
+    yield Trial(layer, "library", library, flops, False)
 
 
 def unit_trials(
@@ -369,12 +489,16 @@ def named(plan: ConvPlan, planned: ConvPlan | None) -> str:
     return f"{name} s{plan.num_stages}{' (planned)' if plan == planned else ''}"
 
 
-def tune(bench: Bench, streams: int, chunk: int, dtype: str, part: str) -> list[dict[str, Any]]:
-    """Time every layer in every way. With a ``part`` (i/n) compile that share, no more."""
+def tune(
+    bench: Bench, streams: int, chunk: int, dtype: str, layers: list[str], part: str
+) -> list[dict[str, Any]]:
+    """Time layers in every way. With a ``part`` (i/n) compile that share, no more."""
     batch = bench.batch("fused", dtype, 1, chunk)
     mine, parts = map(int, part.split("/")) if part else (0, 1)
     found = []
     for number, trial in enumerate(trials(batch, 2 if part else streams)):
+        if layers and trial.layer not in layers:
+            continue
         if part and (number % parts != mine or not trial.is_ours):
             continue
         if not bench.has_time:
@@ -484,20 +608,21 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, nargs="*", default=[4, 16, 32], help="others")
     parser.add_argument("--layout", nargs="+", default=["units", "fused", "channels", "time"])
     parser.add_argument("--dtype", nargs="+", default=["float16", "bfloat16"])
+    parser.add_argument("--serve", action="store_true")
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--tune", nargs="*", help="layers, such as 2.unit; without any, all")
     parser.add_argument("--tune-part", default="", help=argparse.SUPPRESS)
     parser.add_argument("--budget", type=float, default=80.0, help="seconds after which to end")
     options = parser.parse_args()
     began = time.monotonic()
     if not options.gpu:
         options.streams, options.chunks = [min(n, 3) for n in options.streams[:2]], [4]
-    if options.tune and options.gpu and not options.tune_part:
+    if options.tune is not None and options.gpu and not options.tune_part:
         compile_in_parts(options)
     left = options.budget - (time.monotonic() - began)
     bench = Bench("cuda", DacConfig(), left) if options.gpu else Bench("cpu", TINY, left)
     if options.tune_part:
-        tune(bench, 2, options.chunk, options.dtype[0], options.tune_part)
+        tune(bench, 2, options.chunk, options.dtype[0], options.tune, options.tune_part)
         return
     facts = machine()
     print(", ".join(f"{key} {value}" for key, value in facts.items()))
@@ -515,6 +640,17 @@ def main() -> None:
     print(describe(alone), flush=True)
     answer: dict[str, Any] = {"machine": facts, "rows": [asdict(row) for row in [*rows, alone]]}
     most = max(options.streams)
+    if options.serve:
+        answer["served"] = []
+        for count in sorted({most, *options.streams}):
+            served = serve(bench, options.layout[0], options.dtype[0], count, options.chunk)
+            answer["served"].append(asdict(served))
+            print(
+                f"served {served.streams:3} streams: {served.audio_s_per_s:8.1f} audio s/s,"
+                f" {served.rows_a_step:.1f} rows a step, the host busy for {served.host_ms:.2f} ms"
+                f" a call, {served.most_host_ms:.2f} at most",
+                flush=True,
+            )
     if options.profile:
         answer["profile"] = []
         for way in options.layout[:2]:
@@ -526,8 +662,8 @@ def main() -> None:
             for name, count, us in found:
                 print(f"{us:10.1f} {count:5}  {name}")
             answer["profile"].append({"layout": way, "kernels": found})
-    if options.tune and options.gpu:
-        answer["tune"] = tune(bench, most, options.chunk, options.dtype[0], "")
+    if options.tune is not None and options.gpu:
+        answer["tune"] = tune(bench, most, options.chunk, options.dtype[0], options.tune, "")
         for entry in answer["tune"]:
             figures = (
                 f"{entry['us']:9.1f} us {entry['tflops']:7.1f} TFLOP/s" if "us" in entry else ""

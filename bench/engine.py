@@ -127,8 +127,9 @@ def _first_frame_ms(tts: TTS, count: int, config: SpeechConfig) -> float:
 
 def in_format(form: str, *, dry_run: bool) -> LoadedModel:
     """Random weights of S2 Pro's size in a format; on a dry run of the built-in model's."""
-    folder = hub.locate(hub.parse(DEFAULT_MODEL), offline=True)
-    values = read_config(folder) if dry_run else size_values(SIZE)
+    values = size_values(SIZE)
+    if dry_run:
+        values = read_config(hub.locate(hub.parse(DEFAULT_MODEL), offline=True))
     device = "cpu" if dry_run else "cuda"
     model = random_model(values, device=device, dtype=torch.bfloat16)
     net: Any = model.net

@@ -45,7 +45,8 @@ class EngineConfig:
 
     ``max_batch`` caps the requests that run together (0: as many as suit the device).
     ``deterministic`` makes a request's bits independent of whatever runs beside it. ``kernels``
-    decodes by our own kernels or by plain torch; None: by kernels where the GPU has them."""
+    decodes by our own kernels (True: speech too, many units at a time, which has not run on a GPU
+    as a whole yet) or by plain torch; None: frames by kernels where the GPU has them."""
 
     device: str = "auto"
     dtype: str = "auto"

@@ -16,8 +16,10 @@ import numpy as np
 import torch
 
 from fishtts.codec import Codec
+from fishtts.codec.batched import BatchDecoder, step_sizes
 from fishtts.engine.checks import Fault, code_faults, longest_s, shortest_s, sound_faults
 from fishtts.engine.engine import Engine
+from fishtts.engine.graphs import captured_steps
 from fishtts.engine.request import Finished
 from fishtts.errors import DeviceError
 from fishtts.models import LoadedModel
@@ -29,8 +31,12 @@ _CHUNK_S = 0.5
 does not count."""
 
 _END_STEPS = 16
-"""Steps after which a try's end is fetched. By then it is decoded: a step of many rows takes
-50 ms, and decoding a long sentence 100 to 200."""
+"""Steps after which a try's end is fetched. By then it is decoded: on a CPU a step of many rows
+takes 50 ms, and decoding a long sentence 100 to 200; beside others on a GPU there is one chunk to
+decode, which takes about as long as a step."""
+
+_SPARE_SLOTS = 8
+"""Signals beyond those being made that may have their end decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +85,52 @@ class _Ending:
     """A try that is being decoded and checked, to be fetched at the step ``due``."""
 
     unit: UnitInWork
-    work: Future[None]
+    work: Future[bool] | None
     due: int
+
+
+def batch_decoder(codec: Codec, max_batch: int, *, deterministic: bool) -> BatchDecoder | None:
+    """Make what decodes units beside each other, where the codec's device is worth it.
+
+    With ``deterministic`` all steps have the same number of rows, so that the same kernels run
+    whoever else speaks.
+    """
+    num_slots = max_batch + _SPARE_SLOTS
+    with memory_errors():
+        decoder = codec.steps(num_slots)
+        if decoder is None:
+            return None
+        sizes = [max_batch] if deterministic else step_sizes(max_batch)
+        made = BatchDecoder(decoder, captured_steps(decoder.device), sizes)
+        made.prepare()
+        return made
 
 
 class Speaking:
     """Speaks many units beside each other, each in as many tries as it needs.
 
-    ``in_chunks`` decodes every unit in the chunks of one that is listened to, so that it has the
-    same bits either way; otherwise it is decoded whole, which is faster.
+    With a ``decoder`` units are decoded beside each other while they are made, and otherwise one by
+    one. Then ``in_chunks`` decodes every unit in the chunks of one that is listened to, so that it
+    has the same bits either way; without it, it is decoded whole, which is faster.
     """
 
     def __init__(
-        self, model: LoadedModel, codec: Codec, engine: Engine, *, in_chunks: bool = False
+        self,
+        model: LoadedModel,
+        codec: Codec,
+        engine: Engine,
+        *,
+        in_chunks: bool = False,
+        decoder: BatchDecoder | None = None,
     ) -> None:
         self._model, self._codec, self._engine = model, codec, engine
         self._in_chunks = in_chunks
+        self._decoder = decoder
         self._frame_rate = codec.sample_rate / codec.samples_per_frame
         self._units: dict[int, UnitInWork] = {}
         # A CPU has another core for what is decoded when nobody waits for it.
-        is_cpu = model.device.type == "cpu"
-        self._worker = ThreadPoolExecutor(1, "fishtts-codec") if is_cpu else None
+        has_worker = model.device.type == "cpu" and decoder is None
+        self._worker = ThreadPoolExecutor(1, "fishtts-codec") if has_worker else None
         self._ending: deque[_Ending] = deque()
 
     @property
@@ -125,15 +156,23 @@ class Speaking:
         params = replace(unit.params, seed=seed, max_frames=limit)
         unit.request_id = self._engine.add(prompt, params)
         in_chunks = unit.live or self._in_chunks
-        unit.making = _Making(self._codec, expected_s, seed, in_chunks=in_chunks)
+        if self._decoder is None:
+            unit.making = _Making(self._codec, expected_s, seed, in_chunks=in_chunks)
+        else:
+            unit.making = _BatchedMaking(
+                self._codec, expected_s, seed, self._decoder, is_urgent=unit.live
+            )
         self._units[unit.request_id] = unit
 
     def drop(self, unit: UnitInWork) -> None:
         """Give a unit up; one that is done is left alone."""
         if self._units.pop(unit.request_id, None) is not None:
             self._engine.abort(unit.request_id)
+            unit.making.drop()
         for ending in [ending for ending in self._ending if ending.unit is unit]:
-            ending.work.cancel()
+            if ending.work is not None:
+                ending.work.cancel()
+            unit.making.drop()
             self._ending.remove(ending)
 
     def step(self) -> None:
@@ -144,22 +183,31 @@ class Speaking:
                 if isinstance(event, Finished):
                     self._end(unit, event.stop_reason)
                 else:
-                    unit.making.frames.append(event.codes)
+                    unit.making.add(event.codes)
                     if unit.live and self._may_decode(unit):
                         unit.items.extend(unit.making.go_out())
+            if self._decoder is not None:
+                self._decoder.advance()
             while self._ending and self._is_due(self._ending[0]):
-                ending = self._ending.popleft()
-                ending.work.result()
+                ending = self._ending[0]
+                if ending.work is not None:
+                    ending.work.result()
+                if not ending.unit.making.check():
+                    break
+                self._ending.popleft()
                 self._judge(ending.unit)
 
     def _end(self, unit: UnitInWork, stop_reason: StopReason) -> None:
         """Let a try be decoded and checked, beside the others if nobody listens."""
         del self._units[unit.request_id]
-        if self._worker is None or unit.live:
-            unit.making.end(stop_reason)
-            self._judge(unit)
-            return
-        work = self._worker.submit(unit.making.end, stop_reason)
+        unit.making.end(stop_reason)
+        work = None
+        if self._decoder is None:
+            if self._worker is None or unit.live:
+                unit.making.check()
+                self._judge(unit)
+                return
+            work = self._worker.submit(unit.making.check)
         self._ending.append(_Ending(unit, work, self._engine.metrics.num_steps + _END_STEPS))
 
     def _is_due(self, ending: _Ending) -> bool:
@@ -185,7 +233,7 @@ class Speaking:
         is_long_enough = (
             len(making.frames) >= shortest_s(unit.planned.expected_s) * self._frame_rate
         )
-        return is_long_enough and making.num_waiting >= _CHUNK_S * self._frame_rate
+        return is_long_enough and making.has_chunk
 
 
 def pace_of(references: Sequence[Reference], frame_rate: float) -> float | None:
@@ -210,7 +258,7 @@ class _Making:
         self._num_decoded = 0
         self._num_chunks_out = 0
         self._stop_reason: StopReason | None = None
-        self._is_finished = False
+        self._is_finished = self._is_checked = False
         self.seed = seed
         self.frames: list[Codes] = []
         self.faults: tuple[Fault, ...] = ()
@@ -220,6 +268,18 @@ class _Making:
     def num_waiting(self) -> int:
         """Frames that are not decoded yet."""
         return len(self.frames) - self._num_decoded
+
+    @property
+    def has_chunk(self) -> bool:
+        """Whether there is enough to go out."""
+        return self.num_waiting >= _CHUNK_S * self._frame_rate
+
+    def add(self, codes: Codes) -> None:
+        """Take on a further frame."""
+        self.frames.append(codes)
+
+    def drop(self) -> None:
+        """It is given up."""
 
     def go_out(self) -> Iterator[Samples]:
         """Answer what has not gone out yet, unless something is wrong with the unit so far."""
@@ -232,12 +292,21 @@ class _Making:
             yield from fresh
 
     def end(self, stop_reason: StopReason) -> None:
-        """Judge the whole. What its codes condemn is not decoded: it may never be needed."""
+        """No more frames will come."""
         self._stop_reason = stop_reason
-        self.faults = self._code_faults()
-        if self.is_out or not self.faults:
-            self._decode()
-            self.faults += self._sound_faults()
+
+    def check(self) -> bool:
+        """Judge the whole, once. What its codes condemn is not decoded: it may never be needed.
+
+        Answers whether it could be judged yet.
+        """
+        if not self._is_checked:
+            self._is_checked = True
+            self.faults = self._code_faults()
+            if self.is_out or not self.faults:
+                self._decode()
+                self.faults += self._sound_faults()
+        return True
 
     def result(self, number: int) -> Try:
         """Answer this try as the one that is kept, of so many."""
@@ -272,9 +341,13 @@ class _Making:
                 self._is_finished = True
         self._samples.extend(tensor.float().cpu().numpy() for tensor in fresh)
         if self._is_finished:
-            num_samples = sum(map(len, self._samples))
-            made = len(self.frames) * self._codec.samples_per_frame
-            assert num_samples == made, f"{num_samples} samples of {made} were decoded"
+            self._assert_whole()
+
+    def _assert_whole(self) -> None:
+        """All frames that were made were decoded, to the last sample."""
+        num_samples = sum(map(len, self._samples))
+        made = len(self.frames) * self._codec.samples_per_frame
+        assert num_samples == made, f"{num_samples} samples of {made} were decoded"
 
     def _codes(self) -> Codes:
         if not self.frames:
@@ -294,6 +367,46 @@ class _Making:
 
     def _sound_faults(self) -> tuple[Fault, ...]:
         return sound_faults(self._joined(), sample_rate=self._codec.sample_rate)
+
+
+class _BatchedMaking(_Making):
+    """The same, decoded beside others while it is made: what its codes condemn, too."""
+
+    def __init__(
+        self, codec: Codec, expected_s: float, seed: int, decoder: BatchDecoder, *, is_urgent: bool
+    ) -> None:
+        super().__init__(codec, expected_s, seed, in_chunks=True)
+        self._decoder = decoder
+        self._signal = decoder.begin(is_urgent=is_urgent)
+
+    @property
+    def has_chunk(self) -> bool:
+        """Whether there is something to go out."""
+        return self._signal.has_samples
+
+    def add(self, codes: Codes) -> None:
+        """Take on a further frame."""
+        super().add(codes)
+        self._signal.push(codes)
+
+    def drop(self) -> None:
+        """It is given up."""
+        self._decoder.drop(self._signal)
+
+    def end(self, stop_reason: StopReason) -> None:
+        """No more frames will come."""
+        super().end(stop_reason)
+        self._decoder.end(self._signal)
+
+    def check(self) -> bool:
+        """Judge the whole, unless it must wait for others to be decoded."""
+        return self._decoder.complete(self._signal) and super().check()
+
+    def _decode(self) -> None:
+        """Fetch what was decoded."""
+        self._samples.extend(self._signal.take())
+        if self._signal.is_complete:
+            self._assert_whole()
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from fishtts.models.precision import load_in
 from fishtts.plan import Plan, make_plan
 from fishtts.reading import Reading
 from fishtts.report import Report
-from fishtts.speaking import Speaking, memory_errors
+from fishtts.speaking import Speaking, batch_decoder, memory_errors
 from fishtts.types import Audio, Card, Samples, SamplingParams, Voice
 
 _SMALL_MODEL = 200_000_000
@@ -105,7 +105,8 @@ class SpokenLine:
 class TTS:
     """A model ready to speak. It is loaded when it is first needed.
 
-    ``model`` is a built-in name, a name or id on the hub, or a folder.
+    ``model`` is a built-in name, a name or id on the hub, or a folder; what the others mean, says
+    ``EngineConfig``.
     """
 
     def __init__(
@@ -116,10 +117,11 @@ class TTS:
         dtype: str = DEFAULT_ENGINE.dtype,
         max_batch: int = DEFAULT_ENGINE.max_batch,
         deterministic: bool = DEFAULT_ENGINE.deterministic,
+        kernels: bool | None = DEFAULT_ENGINE.kernels,
         offline: bool = False,
     ) -> None:
         source = hub.parse(model)
-        self._config = resolve(EngineConfig(device, dtype, max_batch, deterministic))
+        self._config = resolve(EngineConfig(device, dtype, max_batch, deterministic, kernels))
         self._folder = hub.locate(source, offline=offline)
         self.card: Card = hub.card(source, self._folder)
         self._model: LoadedModel | None = None
@@ -153,7 +155,8 @@ class TTS:
 
     @property
     def codec(self) -> Codec:
-        """The model's codec, loaded; it runs in float32 everywhere."""
+        """The model's codec, loaded; it runs in float32, but for units that a GPU decodes beside
+        each other."""
         if self._codec is None:
             start = time.perf_counter()
             with memory_errors():
@@ -297,7 +300,14 @@ class TTS:
                     Runner(model, self._config),
                     budget=_BUDGET.get(model.device.type, _BUDGET_ELSEWHERE),
                 )
-            self._speaking = Speaking(model, codec, engine, in_chunks=self._config.deterministic)
+            deterministic = self._config.deterministic
+            decoder = None
+            if self._config.kernels:
+                num = engine.capacity.max_batch
+                decoder = batch_decoder(codec, num, deterministic=deterministic)
+            self._speaking = Speaking(
+                model, codec, engine, in_chunks=deterministic, decoder=decoder
+            )
             self._engine = engine
         return self._speaking
 

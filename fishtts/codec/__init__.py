@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor, nn
 
+from fishtts.codec.batched import StepDecoder
 from fishtts.errors import ModelError
 from fishtts.weights import identity, read_tensors
 
@@ -53,6 +54,11 @@ class Codec(Protocol):
 
     def stream(self) -> CodecStream:
         """Begin a signal."""
+        ...
+
+    def steps(self, num_slots: int) -> StepDecoder | None:
+        """Make a decoder of so many signals beside each other, on the codec's device. ``None``
+        where signals are best decoded one by one."""
         ...
 
 

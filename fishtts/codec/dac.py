@@ -19,13 +19,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fishtts import kernels
+from fishtts.codec.batched import StepDecoder
 from fishtts.codec.rvq import SplitQuantizer
 from fishtts.codec.streaming import CausalConv1d, CausalConvTranspose1d, StreamState
 from fishtts.codec.transformer import Transformer, TransformerConfig
 from fishtts.errors import ModelError
+from fishtts.kernels.launch import gpu_facts
 
 _DECODE_STEP_FRAMES = 4
 """Short enough to listen to while it is made, long enough that calls do not cost more than sums."""
+
+_BATCH_STEP_FRAMES = 8
+"""The same beside others: 0.37 s. Steps of twice as many gave 4 % more audio a second."""
 
 _ENCODE_STEP_FRAMES = 32
 """Bounds the memory that a long recording needs."""
@@ -297,6 +303,19 @@ class DacCodec(nn.Module):
     def stream(self) -> DacStream:
         """Begin a signal."""
         return DacStream(self)
+
+    def steps(self, num_slots: int) -> StepDecoder | None:
+        """A decoder in half precision where its kernels run; see ``dac_batch``."""
+        device = next(self.parameters()).device
+        # Ada has the other kernels, but these were compiled for GPUs with TMA only.
+        if not (kernels.has_triton(device) and gpu_facts(device).has_tma):
+            return None
+        # It reads these classes, and its kernels are not for a CPU.
+        from fishtts.codec.dac_batch import DacBatch
+
+        return DacBatch(
+            self, num_slots=num_slots, chunk_frames=_BATCH_STEP_FRAMES, dtype=torch.float16
+        )
 
     def synthesise(self, codes: Tensor, state: StreamState) -> Tensor:
         """Go on with a signal. int64 [B, C, f] -> float32 [B, f * samples_per_frame]."""

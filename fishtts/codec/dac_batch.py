@@ -278,8 +278,31 @@ class _Codebooks:
 
     def __call__(self, codes: Tensor) -> Tensor:
         """int64 [B, C, T] -> float32 [B, T, E]; a code beyond its codebook is its last row."""
-        places = codes.minimum(self._last) + self._first
-        return self._table[places.transpose(1, 2)].sum(2)
+        places = (codes.minimum(self._last) + self._first).transpose(1, 2)
+        # Code by code, as no reduction over an axis of any size promises.
+        rows = F.embedding_bag(places.flatten(0, 1), self._table, mode="sum")
+        return rows.unflatten(0, (places.shape[0], places.shape[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A product, by the kernel of the convolutions: a row's sums do not depend on how many there
+    are beside it, as they do in a library that chooses its ways by size."""
+
+    conv: Conv
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Linear:
+        """Take over weights [N, K] and biases [N]."""
+        bias = weight.new_zeros(len(weight)) if bias is None else bias
+        return cls(Conv(weight.to(dtype)[:, None].contiguous(), bias.float()))
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """[B, T, K] -> [B, T, N], ``residual`` added before the one rounding."""
+        made: Tensor = kernels.causal_conv(x, self.conv.weight, self.conv.bias, residual=residual)[
+            0
+        ]
+        return made
 
 
 class _ConvNeXt:
@@ -287,16 +310,17 @@ class _ConvNeXt:
 
     def __init__(self, layer: nn.Module, dtype: torch.dtype) -> None:
         assert isinstance(layer, ConvNeXt)
-        depthwise = layer.dwconv.conv
+        depthwise, norm = layer.dwconv.conv, layer.norm
         assert depthwise.bias is not None
         self._depthwise = depthwise.weight[:, 0].t().float().contiguous()
-        self._bias = depthwise.bias.float()
-        self._norm = layer.norm
-        self._up = layer.pwconv1.weight.to(dtype), layer.pwconv1.bias.to(dtype)
+        self._ends = depthwise.bias.float(), norm.weight.float(), norm.bias.float()
+        self._eps = norm.eps
         gamma = layer.gamma.float()
-        self._down = (
-            (layer.pwconv2.weight.float() * gamma[:, None]).to(dtype),
-            (layer.pwconv2.bias.float() * gamma).to(dtype),
+        self._up = Linear.of(layer.pwconv1.weight, layer.pwconv1.bias, dtype)
+        self._down = Linear.of(
+            layer.pwconv2.weight.float() * gamma[:, None],
+            layer.pwconv2.bias.float() * gamma,
+            dtype,
         )
 
     @property
@@ -306,29 +330,28 @@ class _ConvNeXt:
 
     def __call__(self, x: Tensor, signal: Tensor) -> Tensor:
         """x [B, T, E] and the same with its context in front."""
-        length = x.shape[1]
-        y = self._bias.expand(*x.shape)
-        for tap, factor in enumerate(self._depthwise):
-            y = torch.addcmul(y, signal[:, tap : tap + length].float(), factor)
-        norm = self._norm
-        y = F.layer_norm(y, y.shape[2:], norm.weight.float(), norm.bias.float(), norm.eps)
-        hidden = F.gelu(F.linear(y.to(x.dtype), *self._up))
-        return x + F.linear(hidden, *self._down)
+        y = kernels.depthwise_norm(signal, self._depthwise, *self._ends, self._eps)
+        return self._down(F.gelu(self._up(y)), residual=x)
 
 
-class _Attention:
+class _Layer:
     """The weights of one layer; both branches' scales are in their last product."""
 
     def __init__(self, layer: nn.Module, dtype: torch.dtype) -> None:
         assert isinstance(layer, TransformerLayer)
         attention, feed_forward = layer.attention, layer.feed_forward
-        self.norms = layer.attention_norm.weight.float(), layer.ffn_norm.weight.float()
-        self.wqkv = attention.wqkv.weight.to(dtype)
+        self.norms = layer.attention_norm.weight.to(dtype), layer.ffn_norm.weight.to(dtype)
+        self.wqkv = Linear.of(attention.wqkv.weight, None, dtype)
         scale = layer.attention_layer_scale.gamma.float()[:, None]
-        self.wo = (attention.wo.weight.float() * scale).to(dtype)
-        self.w13 = torch.cat((feed_forward.w1.weight, feed_forward.w3.weight)).to(dtype)
+        self.wo = Linear.of(attention.wo.weight.float() * scale, None, dtype)
+        # Their rows in turn, in whole groups, as ``silu_mul`` takes them.
+        padding = -len(feed_forward.w1.weight) % 128
+        gate_up = torch.stack((feed_forward.w1.weight, feed_forward.w3.weight), dim=1)
+        self.w13 = Linear.of(F.pad(gate_up.flatten(0, 1), (0, 0, 0, 2 * padding)), None, dtype)
         scale = layer.ffn_layer_scale.gamma.float()[:, None]
-        self.w2 = (feed_forward.w2.weight.float() * scale).to(dtype)
+        self.w2 = Linear.of(
+            F.pad(feed_forward.w2.weight.float() * scale, (0, padding)), None, dtype
+        )
 
 
 class _Transformer:
@@ -338,15 +361,15 @@ class _Transformer:
         self, transformer: Transformer, dtype: torch.dtype, num_slots: int, chunk: int
     ) -> None:
         config = self._config = transformer.config
-        self._layers = [_Attention(layer, dtype) for layer in transformer.layers]
-        self._norm = transformer.norm.weight.float()
+        self._layers = [_Layer(layer, dtype) for layer in transformer.layers]
+        self._norm = transformer.norm.weight.to(dtype)
         device = self._norm.device
         # All that a step's first query sees, and the step itself.
-        self._ring = -(-(config.window_size - 1 + chunk) // 8) * 8
-        shape = (len(self._layers), 2, num_slots, config.n_head, self._ring, config.head_dim)
+        ring = -(-(config.window_size - 1 + chunk) // 8) * 8
+        shape = (len(self._layers), 2, num_slots, config.n_head, ring, config.head_dim)
         self._kept = torch.zeros(shape, dtype=dtype, device=device)
         table = rotation_table(config.head_dim, config.rope_base, 0, MAX_FRAMES)
-        self._rotations = table.to(device)
+        self._turns = torch.stack((table.real, table.imag)).to(device)
 
     @property
     def num_bytes(self) -> int:
@@ -355,33 +378,22 @@ class _Transformer:
 
     def __call__(self, x: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
         config, (batch, length, _) = self._config, x.shape
-        steps = torch.arange(length, device=x.device)
-        query = positions[:, None] + steps
-        rotation = self._rotations[query][:, None]
-        last = query[:, -1:]
-        # The latest position that lies at each place of the ring.
-        key = last - (last - torch.arange(self._ring, device=x.device)) % self._ring
-        key, seer = key[:, None], query[..., None]
-        mask = (key >= 0) & (key <= seer) & (key > seer - config.window_size)
-        places = (slots[:, None], slice(None), query % self._ring)
-        for layer, (keys, values) in zip(self._layers, self._kept, strict=True):
-            normed = self._normed(x, layer.norms[0])
-            qkv = F.linear(normed, layer.wqkv).view(batch, length, 3, config.n_head, -1)
-            pairs = torch.view_as_complex(qkv[:, :, :2].float().unflatten(-1, (-1, 2)))
-            turned = torch.view_as_real(pairs * rotation[:, 0, :, None, None]).flatten(-2)
-            q, k = turned.to(x.dtype).unbind(2)
-            keys[places], values[places] = k, qkv[:, :, 2]
-            heads = F.scaled_dot_product_attention(
-                q.transpose(1, 2), keys[slots], values[slots], attn_mask=mask[:, None]
+        heads_shape = (batch, length, 3, config.n_head, config.head_dim)
+        for layer, rings in zip(self._layers, self._kept, strict=True):
+            qkv = layer.wqkv(self._normed(x, layer.norms[0])).view(heads_shape)
+            heads = kernels.window_attention_(
+                qkv, rings, slots, positions, self._turns, config.window_size
             )
-            x = x + F.linear(heads.transpose(1, 2).reshape(batch, length, -1), layer.wo)
-            gate, up = F.linear(self._normed(x, layer.norms[1]), layer.w13).chunk(2, dim=-1)
-            x = x + F.linear(F.silu(gate) * up, layer.w2)
+            x = layer.wo(heads.flatten(2), residual=x)
+            gate_up = layer.w13(self._normed(x, layer.norms[1]))
+            hidden = kernels.silu_mul(gate_up.flatten(0, 1)).unflatten(0, (batch, length))
+            x = layer.w2(hidden, residual=x)
         return self._normed(x, self._norm)
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
-        wide = F.rms_norm(x.float(), weight.shape, weight, self._config.norm_eps)
-        return wide.to(x.dtype)
+        normed, _ = kernels.residual_rms_norm(x.flatten(0, 1), weight, self._config.norm_eps)
+        made: Tensor = normed.view(x.shape)
+        return made
 
 
 class DacBatch:
@@ -461,9 +473,8 @@ class DacBatch:
         is_new = positions == 0
         z = self._transformer(self._codebooks(codes).to(self.dtype), slots, positions)
         for number, (conv, block) in enumerate(self._upsample):
-            z = F.linear(z, conv.weight[:, 0], conv.bias.to(self.dtype))
-            z = z.reshape(z.shape[0], -1, z.shape[2] // conv.stride)
-            signal = torch.cat((z.new_empty((z.shape[0], block.context, z.shape[2])), z), dim=1)
+            z, _ = kernels.causal_conv(z, conv.weight, conv.bias, stride=conv.stride)
+            signal = F.pad(z, (0, 0, block.context, 0))
             self._carry(signal, f"upsample.{number}", slots, is_new)
             z = block(z, signal)
         signal = self._signal(z, self._first.context)

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fishtts.codec.batched import StepDecoder
 from fishtts.codec.rvq import SplitQuantizer
 
 
@@ -263,6 +264,10 @@ class SpectralCodec(nn.Module):
     def stream(self) -> SpectralStream:
         """A new stream at the start of a signal."""
         return SpectralStream(self)
+
+    def steps(self, num_slots: int) -> StepDecoder | None:
+        """None: it is small, and what one signal holds back at its end fits no step."""
+        return None
 
     def decode(self, codes: Tensor) -> Tensor:
         """Samples of whole codes: one stream. int64 [C, F] -> float32 [F * samples_per_frame]."""

@@ -78,19 +78,22 @@ class Draws:
     def join(self, slot: int, request: Request) -> None:
         """Let a request have a slot, from its beginning."""
         params = request.params
-        self._seeds[slot] = seed_key(params.seed)
-        self._temperature[slot, 0] = params.temperature
-        self._top_p[slot, 0] = params.top_p
-        self._top_k[slot] = params.top_k
+        # Filled, and not assigned: a number that is assigned to one element of a GPU's tensor is
+        # copied there from the host, which waits for it.
+        self._seeds[slot].fill_(seed_key(params.seed))
+        self._temperature[slot, 0].fill_(params.temperature)
+        self._top_p[slot, 0].fill_(params.top_p)
+        self._top_k[slot].fill_(params.top_k)
         self._widths[slot] = params.top_k
-        self.windows[slot] = 0
+        self.windows[slot].zero_()
 
     def restore(self, slot: int, frames: Tensor) -> None:
-        """Set a slot's window to what was drawn before: frames int [F, 1 + C] from the first."""
-        self.windows[slot] = 0
+        """Set a slot's window to what was drawn before: frames int [F, 1 + C] from the first, on
+        the device."""
+        self.windows[slot].zero_()
         late = frames[1:][-RAS_WINDOW:].to(torch.int32)
         if len(late):
-            self.windows[slot, -len(late) :] = late.to(self.windows.device)
+            self.windows[slot, -len(late) :] = late
 
     def width(self, slots: Sequence[int]) -> int:
         """The largest top-k of some slots."""

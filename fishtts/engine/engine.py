@@ -5,7 +5,8 @@ Owns which requests there are and when one ends. Knows no tensors, no text and n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fishtts.engine.pages import page_keys
@@ -53,12 +54,13 @@ class Engine:
         self._executor = executor
         self._checked = checked
         self._requests: dict[int, Request] = {}
+        self._in_hand: deque[Iterable[StepResult]] = deque()
         self._next_id = 0
 
     @property
     def has_work(self) -> bool:
-        """Tell whether any request is not finished."""
-        return bool(self._requests)
+        """Tell whether any request is not finished, or any step's results were not looked at."""
+        return bool(self._requests or self._in_hand)
 
     @property
     def num_requests(self) -> int:
@@ -100,15 +102,27 @@ class Engine:
             self.scheduler.remove(request)
 
     def step(self) -> list[Event]:
-        """Work out one step; answers what came of it, in the order of the requests' results."""
+        """Begin one step; answers what came of the last one that is not in hand any more, in the
+        order of the requests' results.
+
+        With a step in hand nobody knows yet who has ended. One more row is worked out for those,
+        and comes to nothing. It may still be written to pages and slots that others get then, but
+        before them: a device works in the order in which it was asked.
+        """
         if not self.has_work:
             return []
         batch = self.scheduler.schedule()
-        assert batch.chunks or batch.decode, "there is work, and nobody runs"
-        results = self._executor.execute(batch)
-        self.scheduler.publish(batch)
-        self._count(batch)
-        events = [event for result in results for event in self._take(result)]
+        depth = 0
+        if batch.chunks or batch.decode:
+            self._in_hand.append(self._executor.execute(batch))
+            self.scheduler.publish(batch)
+            self._count(batch)
+            depth = self._executor.depth
+        assert self._in_hand, "there is work, and nobody runs"
+        events: list[Event] = []
+        while len(self._in_hand) > depth:
+            for result in self._in_hand.popleft():
+                events += self._take(result)
         if self._checked or not self.has_work:
             self.scheduler.check()
         return events
@@ -122,8 +136,12 @@ class Engine:
 
     def _take(self, result: StepResult) -> Iterator[Event]:
         request = result.request
-        if request.next_frame <= len(request.frames):
+        if request.id not in self._requests:
+            return  # it had ended, or nobody wants it any more
+        known = len(request.frames)
+        if result.number <= known:
             return  # it was known, and is fed in again after a preemption
+        assert result.number == known + 1, f"{request.id} has lost a frame"
         if result.row is None:
             yield self._finish(request, "eos")
             return

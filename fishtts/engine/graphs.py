@@ -48,6 +48,7 @@ class CapturedSteps:
         self._device = device
         self._captured: dict[Hashable, tuple[torch.cuda.CUDAGraph, Inputs, Tensor]] = {}
         self._memory = None
+        self._side: torch.cuda.Stream | None = None
 
     @property
     def num_graphs(self) -> int:
@@ -72,14 +73,18 @@ class CapturedSteps:
         self, program: Program, idle: Inputs
     ) -> tuple[torch.cuda.CUDAGraph, Inputs, Tensor]:
         own = tuple(each.to(self._device, copy=True) for each in idle)
-        side = torch.cuda.Stream(self._device)
-        side.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(side):
+        current = torch.cuda.current_stream(self._device)
+        if self._side is None:
+            # Nobody else captures on it: graphs replayed beside these share no counters with them.
+            # A graph keeps the priority that it was captured with.
+            self._side = torch.cuda.Stream(self._device, priority=current.priority)
+        self._side.wait_stream(current)
+        with torch.cuda.stream(self._side):
             for _ in range(_WARM_UPS):
                 program(*own)
-        torch.cuda.current_stream(self._device).wait_stream(side)
+        current.wait_stream(self._side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory):
+        with torch.cuda.graph(graph, pool=self._memory, stream=self._side):
             answer = program(*own)
         self._memory = graph.pool()
         return graph, own, answer

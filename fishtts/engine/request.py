@@ -5,7 +5,7 @@ Knows no tensors, no text, and nothing of what a frame's numbers mean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -56,6 +56,11 @@ class Request:
         return self.num_computed + 1 - self.num_prompt
 
     @property
+    def has_drawn_all(self) -> bool:
+        """Tell whether its last frame is drawn, though it may not be known yet."""
+        return self.is_prefilled and self.next_frame >= self.max_frames
+
+    @property
     def num_replayed(self) -> int:
         """Frames that are known already and still have to be fed in again."""
         return max(0, len(self.frames) - self.next_frame) if self.is_prefilled else 0
@@ -90,9 +95,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The frame of one request; no row where the model has come to its end."""
+    """Frame ``number`` (from 1) of one request; no row where the model has come to its end."""
 
     request: Request
+    number: int
     row: Row | None
 
 
@@ -112,12 +118,19 @@ class Capacity:
 
 
 class Executor(Protocol):
-    """Works out a batch. The real one is the runner; tests have one that needs no torch."""
+    """Works out a batch. The real one is the runner; tests have one that needs no torch.
+
+    ``depth`` is how many batches it should have in hand beside the one whose results are looked at:
+    with one, a GPU works while the host prepares.
+    """
 
     @property
     def capacity(self) -> Capacity: ...
-    def execute(self, batch: Batch) -> Sequence[StepResult]:
-        """Answer one result for each of ``batch.drawn``, in that order."""
+    @property
+    def depth(self) -> int: ...
+    def execute(self, batch: Batch) -> Iterable[StepResult]:
+        """Begin a batch; answer one result for each of ``batch.drawn``, in that order. Whoever goes
+        through them waits until they are there."""
         ...
 
 

@@ -6,9 +6,10 @@ Policy is the scheduler's: who runs, what is cut where, who gives way. Knows no 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -18,10 +19,12 @@ from torch import Tensor
 from fishtts import kernels
 from fishtts.config import EngineConfig
 from fishtts.engine.draws import Draws, Noise
-from fishtts.engine.graphs import Steps, captured_steps
+from fishtts.engine.graphs import CapturedSteps, Steps, captured_steps
 from fishtts.engine.request import Batch, Capacity, Chunk, Request, StepResult
 from fishtts.errors import DeviceError
+from fishtts.kernels.small_reference import Places
 from fishtts.models import FrameNet, LoadedModel
+from fishtts.models.transfer import Array, to_device, to_host
 
 PAGE_SIZE = 16
 
@@ -37,6 +40,10 @@ _POSITIONS_A_REQUEST = 1024
 """What a request's voice, text and speech take together at the usual most; whoever needs more takes
 it from others' share, and if that is not enough, the youngest wait."""
 
+_LEAST_ROWS = 32
+_LEAST_PAGES = 64
+"""Sizes below which parts of prompts are filled up."""
+
 _MEMORY_SHARE = {"cpu": 0.25}
 _MEMORY_SHARE_ELSEWHERE = 0.8
 """Share of the memory that is free (of a CPU: of all there is) that pages may take."""
@@ -45,9 +52,13 @@ _MEMORY_SHARE_ELSEWHERE = 0.8
 class Runner:
     """Runs a model for the requests of a scheduler.
 
-    On a CPU, and in deterministic mode, each row attends by itself. Elsewhere a step is one program
-    over tensors of fixed shapes, filled up with rows that are nobody's: ``steps`` runs it, on a
-    CUDA device as a graph that was captured once, by our own ops where the GPU has them.
+    On a CPU each row attends by itself. Elsewhere a step is one program over tensors of fixed
+    shapes, filled up with rows that are nobody's: ``steps`` runs it, on a CUDA device as a graph
+    that was captured once, by our own ops where the GPU has them. In deterministic mode it is
+    several programs of one number of rows each; that takes our ops, or each row by itself.
+
+    On a CUDA device all this goes on a stream of its own, which comes before what others ask for on
+    theirs, and nothing that begins a step waits for the device.
     """
 
     def __init__(
@@ -58,10 +69,31 @@ class Runner:
         num_pages: int = 0,
         noise: Noise | None = None,
         steps: Steps | None = None,
+        depth: int | None = None,
     ) -> None:
+        """``depth`` is as in ``Executor``, one on a GPU unless it is given."""
         self._model, self._net = model, model.net
         self._deterministic = config.deterministic
         device = model.device
+        self._stream = _stream_of(device) if device.type == "cuda" else None
+        if self._stream is not None:
+            # The weights came by the current stream.
+            self._stream.wait_stream(torch.cuda.current_stream(device))
+        # Memory that is made on a stream is given to that stream only when it is free again. So
+        # that of requests cannot be another's already while their last step still writes to it.
+        with self._own_stream():
+            self._set_up(config, num_pages, noise, steps)
+        if self._stream is not None:
+            # What the net has kept for itself meanwhile is for everybody.
+            torch.cuda.current_stream(device).wait_stream(self._stream)
+        is_captured = isinstance(self._steps, CapturedSteps)
+        self.depth = int(is_captured) if depth is None else depth
+
+    def _set_up(
+        self, config: EngineConfig, num_pages: int, noise: Noise | None, steps: Steps | None
+    ) -> None:
+        """Make the memory of requests, and the programs over it."""
+        model, device = self._model, self._model.device
         max_batch = config.max_batch or _BATCH.get(device.type, _BATCH_ELSEWHERE)
         num_pages = num_pages or _num_pages(model, max_batch)
         # One page and one slot more than the scheduler knows of: for rows that only fill a group.
@@ -71,59 +103,126 @@ class Runner:
         self._draws = Draws(max_batch + 1, model.config, device, noise)
         size = (max_batch + 1, 1 + model.config.num_codebooks)
         self._rows = torch.zeros(size, dtype=torch.int64, device=device)
-        # One by one each row reads its own pages only, which on a CPU is the faster way anyway.
-        if steps is None and device.type != "cpu" and not config.deterministic:
+        if steps is None and device.type != "cpu":
             steps = captured_steps(device)
-        self._steps = steps
         self._fused = None
         is_wanted = kernels.has_triton(device) if config.kernels is None else config.kernels
         if steps is not None and is_wanted:
-            self._fused = model.net.fused(self._pool, _bucket(max_batch), deterministic=False)
+            size = max(_ROWS, _bucket(max_batch))
+            self._fused = model.net.fused(self._pool, size, deterministic=config.deterministic)
+        # One by one each row reads its own pages only, which on a CPU is the faster way anyway.
+        self._steps = None if config.deterministic and self._fused is None else steps
+
+    def _own_stream(self) -> AbstractContextManager[object]:
+        return torch.cuda.stream(self._stream) if self._stream is not None else nullcontext()
 
     @torch.inference_mode()
-    def execute(self, batch: Batch) -> list[StepResult]:
-        """Work out a batch; see ``Executor``."""
-        hidden = [state for chunk in batch.chunks for state in self._prefill(chunk)]
+    def execute(self, batch: Batch) -> Iterable[StepResult]:
+        """Begin a batch; see ``Executor``."""
+        with self._own_stream():
+            made = self._begin(batch)
+            if not made:
+                return []
+            places = {r.id: at for at, r in enumerate(r for group, _ in made for r in group)}
+            drawn = [(r, r.next_frame, places[r.id]) for r in batch.drawn]
+            return self._results(drawn, to_host(torch.cat([rows for _, rows in made])))
+
+    def _results(
+        self, drawn: Sequence[tuple[Request, int, int]], rows: Callable[[], Array]
+    ) -> Iterator[StepResult]:
+        """Wait for rows int64 [B, 1 + C], and go through requests, frames' numbers and rows'."""
+        end, made = self._model.config.end_id, rows()
+        for request, number, at in drawn:
+            yield StepResult(request, number, None if made[at, 0] == end else made[at])
+
+    def _begin(self, batch: Batch) -> list[_Made]:
+        """Let the device work out a batch; answers the rows of those that draw."""
         newcomers = [chunk.request for chunk in batch.chunks if chunk.is_last]
+        is_together = self._fused is not None and not self._deterministic
+        if self._steps is not None and is_together and batch.chunks:
+            hidden = self._prefill_together(self._steps, batch.chunks)
+        else:
+            hidden = [state for chunk in batch.chunks for state in self._prefill(chunk)]
+        for request in newcomers:
+            self._draws.join(request.slot, request)
         for request in batch.decode:
-            if request.num_preempted:
+            # Rows that are not known yet lie on the device: it has drawn them since.
+            if request.num_preempted and len(request.frames) >= request.next_frame - 1:
                 self._restore(request)
         if self._steps is not None:
-            made = self._step_together(self._steps, hidden, newcomers, batch.decode)
-        else:
-            made = self._step_apart(hidden, newcomers, batch.decode)
-        if not made:
-            return []
-        rows = torch.cat(made).cpu().numpy()
-        end = self._model.config.end_id
-        return [
-            StepResult(request, None if row[0] == end else row)
-            for request, row in zip(batch.drawn, rows, strict=True)
-        ]
+            return self._step_together(self._steps, hidden, newcomers, batch.decode)
+        return self._step_apart(hidden, newcomers, batch.decode)
 
     def _prefill(self, chunk: Chunk) -> list[Tensor]:
         """Work out a part of a prompt; answers its last hidden state [1, E] if the prompt ends."""
         request = chunk.request
         matrix = request.prompt.matrix[:, chunk.start : chunk.stop]
-        rows = torch.from_numpy(np.ascontiguousarray(matrix)).to(self._model.device)[None]
+        rows = to_device(matrix, self._model.device)[None]
         hidden = self._net.backbone(rows, self._pool.chunk(request.pages, chunk.start))
-        if not chunk.is_last:
-            return []
-        self._draws.join(request.slot, request)
-        return [hidden]
+        return [hidden] if chunk.is_last else []
+
+    def _prefill_together(self, steps: Steps, chunks: Sequence[Chunk]) -> list[Tensor]:
+        """Work out parts of many prompts as one program; answers the last hidden state [1, E] of
+        each prompt that ends, in their order."""
+        fused = self._fused
+        assert fused is not None, "it is the fused ops' way"
+        spans: dict[int, Chunk] = {}
+        for chunk in chunks:
+            # What follows on from each other is one part: these rows see what is before them.
+            known = spans.get(chunk.request.id)
+            start = chunk.start if known is None else known.start
+            spans[chunk.request.id] = Chunk(chunk.request, start, chunk.stop)
+        parts = list(spans.values())
+        num_rows = _coarse(sum(part.stop - part.start for part in parts), _LEAST_ROWS, 2)
+        num_requests = _coarse(len(parts), 1, 4)
+        num_pages = _coarse(max(len(part.request.pages) for part in parts), _LEAST_PAGES, 4)
+        sizes = (num_rows, num_requests, num_pages)
+
+        def program(rows: Tensor, tables: Tensor, bounds: Tensor) -> Tensor:
+            places = Places(rows[:, 0].contiguous(), tables, rows[:, 1].contiguous())
+            lengths, starts, lasts = (bounds[k].contiguous() for k in range(3))
+            codes = rows[:, 2:].long()
+            return fused.prefill(codes, places, lengths[:-1], starts, lasts[:-1].long())
+
+        hidden = steps.run("prefill", program, self._parts(parts, *sizes), self._parts([], *sizes))
+        return [hidden[k, None] for k, part in enumerate(parts) if part.is_last]
+
+    def _parts(
+        self, parts: Sequence[Chunk], num_rows: int, num_requests: int, num_pages: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Parts of prompts on the host, all int32, filled up with what is nobody's.
+
+        Rows [N, 2 + 1 + C] are position, request and the prompt's; tables [B, W] are pages; bounds
+        [3, B + 1] are lengths, first rows (and the end of all), last rows.
+        """
+        rows = np.zeros((num_rows, 3 + self._model.config.num_codebooks), np.int32)
+        rows[:, 0] = -1
+        tables = np.full((num_requests, num_pages), self._scratch_page, np.int32)
+        bounds = np.zeros((3, num_requests + 1), np.int32)
+        at = 0
+        for number, part in enumerate(parts):
+            end = at + part.stop - part.start
+            rows[at:end, 0] = np.arange(part.start, part.stop)
+            rows[at:end, 1] = number
+            rows[at:end, 2:] = part.request.prompt.matrix[:, part.start : part.stop].T
+            tables[number, : len(part.request.pages)] = part.request.pages
+            bounds[:, number] = (part.stop, at, end - 1)
+            at = end
+        bounds[1, len(parts) :] = at
+        return torch.from_numpy(rows), torch.from_numpy(tables), torch.from_numpy(bounds)
 
     def _restore(self, request: Request) -> None:
         """Feed a request that had given way with what it has drawn, and not with what it draws now:
         in another crowd that may differ, in the last bit of a sum."""
-        known = torch.from_numpy(np.stack(request.frames[: request.next_frame - 1]))
-        self._rows[request.slot] = known[-1].to(self._rows.device)
+        known = to_device(np.stack(request.frames[: request.next_frame - 1]), self._model.device)
+        self._rows[request.slot] = known[-1]
         self._draws.restore(request.slot, known)
 
     def _step_apart(
         self, hidden: list[Tensor], newcomers: list[Request], decode: Sequence[Request]
-    ) -> list[Tensor]:
+    ) -> list[_Made]:
         """Work out all rows, each reading its own pages; in deterministic mode in groups of one
-        size. Answers rows int64 [B, 1 + C]."""
+        size."""
         drawn = [*newcomers, *decode]
         size = _ROWS if self._deterministic else max(1, len(drawn))
         states = list(hidden)
@@ -140,7 +239,7 @@ class Runner:
             state = F.pad(state, (0, 0, 0, len(filled.places) - len(group)))
             width = self._draws.width(filled.places)
             rows = self._frames(self._net, state, filled.slots, filled.numbers, width)
-            made.append(rows[: len(group)])
+            made.append((group, rows[: len(group)]))
         return made
 
     def _padded(self, group: Sequence[Request]) -> int:
@@ -153,32 +252,49 @@ class Runner:
         hidden: list[Tensor],
         newcomers: list[Request],
         decode: Sequence[Request],
-    ) -> list[Tensor]:
-        """Work out the newcomers' first frames, then all others in one go, as programs of fixed
-        shapes. Answers rows int64 [B, 1 + C]."""
-        made = []
-        if newcomers:
-            size = _bucket(len(newcomers))
-            width = _bucket(self._draws.width([request.slot for request in newcomers]))
-            state = F.pad(torch.cat(hidden), (0, 0, 0, size - len(newcomers)))
+    ) -> list[_Made]:
+        """Work out the newcomers' first frames, then all others, as programs of fixed shapes."""
+        made: list[_Made] = []
+        states = {r.id: state for r, state in zip(newcomers, hidden, strict=True)}
+        for group, width in self._alike(newcomers):
+            size = self._size(group)
+            state = torch.cat([states[request.id] for request in group])
+            state = F.pad(state, (0, 0, 0, size - len(group)))
             rows = steps.run(
                 ("first", width),
                 partial(self._first, width=width),
-                (state, self._packed(newcomers, size, 0)),
+                (state, self._packed(group, size, 0)),
                 (state, self._packed([], size, 0)),
             )
-            made.append(rows[: len(newcomers)])
-        if decode:
-            size, pages = _bucket(len(decode)), _bucket(max(len(r.pages) for r in decode))
-            width = _bucket(self._draws.width([request.slot for request in decode]))
+            made.append((group, rows[: len(group)]))
+        for group, width in self._alike(decode):
+            size, pages = self._size(group), _bucket(max(len(r.pages) for r in group))
             rows = steps.run(
                 ("decode", width),
                 partial(self._decode, width=width),
-                (self._packed(decode, size, pages),),
+                (self._packed(group, size, pages),),
                 (self._packed([], size, pages),),
             )
-            made.append(rows[: len(decode)])
+            made.append((group, rows[: len(group)]))
         return made
+
+    def _alike(self, requests: Sequence[Request]) -> Iterator[tuple[Sequence[Request], int]]:
+        """Requests that are worked out together, and how many of the best ids they draw from at
+        most: all, or in deterministic mode groups that nobody's neighbours decide that for."""
+        if not requests:
+            return
+        if not self._deterministic:
+            yield requests, _bucket(self._draws.width([request.slot for request in requests]))
+            return
+        widths: dict[int, list[Request]] = {}
+        for request in requests:
+            widths.setdefault(_bucket(self._draws.width([request.slot])), []).append(request)
+        for width, own in widths.items():
+            yield from ((group, width) for group in _groups(own, _ROWS))
+
+    def _size(self, group: Sequence[Request]) -> int:
+        """Rows that a program has for a group."""
+        return _ROWS if self._deterministic else _bucket(len(group))
 
     def _packed(self, requests: Sequence[Request], size: int, pages: int) -> Tensor:
         """Slots, frames' numbers, positions and pages of ``size`` rows: int32 [B, 3 + pages] on the
@@ -242,6 +358,10 @@ class Runner:
         )
 
 
+_Made = tuple[Sequence[Request], Tensor]
+"""Requests and the rows int64 [B, 1 + C] that they drew."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Filled:
     """The rows of a pass: their slots, pages, positions and frames' numbers."""
@@ -251,6 +371,20 @@ class _Filled:
     positions: list[int]
     slots: Tensor
     numbers: Tensor
+
+
+@cache
+def _stream_of(device: torch.device) -> torch.cuda.Stream:
+    """The stream of all runners of a CUDA device: one has the memory that another had."""
+    return torch.cuda.Stream(device, priority=-1)
+
+
+def _coarse(number: int, least: int, factor: int) -> int:
+    """Round up to ``least`` times a power of ``factor``: each size is a program to be captured."""
+    size = least
+    while size < number:
+        size *= factor
+    return size
 
 
 def _bucket(number: int) -> int:

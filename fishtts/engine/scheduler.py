@@ -56,7 +56,10 @@ class Scheduler:
             self._stop(request)
 
     def schedule(self) -> Batch:
-        """Choose what the next step works out, and count it as done."""
+        """Choose what the next step works out, and count it as done.
+
+        Nothing comes out where all who run have drawn their last frame: then somebody must end.
+        """
         decode = self._with_room()
         chunks = self._chunks()
         for request in decode:
@@ -92,7 +95,7 @@ class Scheduler:
     def _with_room(self) -> list[Request]:
         """Find the requests that decode, each with a page for its next position."""
         decode: list[Request] = []
-        for request in [r for r in self._running if r.is_prefilled]:
+        for request in [r for r in self._running if r.is_prefilled and not r.has_drawn_all]:
             if request.slot < 0:  # it gave way to an older one just now
                 continue
             if self.pages.count(request.num_computed + 1) > len(request.pages):

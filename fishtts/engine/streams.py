@@ -7,7 +7,7 @@ from, of audio, and of what its figures are compared with.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -57,17 +57,15 @@ class _Endless:
     """A runner whose streams never end: what leaves the batch would make the others faster."""
 
     def __init__(self, runner: Runner, model: LoadedModel) -> None:
-        self.capacity = runner.capacity
+        self.capacity, self.depth = runner.capacity, runner.depth
         self._runner = runner
         self._row = np.zeros(1 + model.config.num_codebooks, np.int64)
         self._row[0] = model.config.semantic_begin
 
-    def execute(self, batch: Batch) -> list[StepResult]:
-        """Work out a batch; where the model has come to its end, there is a frame all the same."""
-        return [
-            result if result.row is not None else replace(result, row=self._row)
-            for result in self._runner.execute(batch)
-        ]
+    def execute(self, batch: Batch) -> Iterable[StepResult]:
+        """Begin a batch; where the model comes to its end, there is a frame all the same."""
+        made = self._runner.execute(batch)
+        return (r if r.row is not None else replace(r, row=self._row) for r in made)
 
 
 def engine_for(model: LoadedModel, config: EngineConfig) -> Engine:
@@ -89,6 +87,9 @@ def speaking(
     yield 1000 * (time.perf_counter() - start)
     for number in ids:
         engine.abort(number)
+    # What is still in hand is no part of what is measured next.
+    while engine.has_work:
+        engine.step()
 
 
 def measure_streams(

@@ -37,6 +37,8 @@ OPS = (
     "causal_conv",
     "carry_context_",
     "residual_unit",
+    "depthwise_norm",
+    "window_attention_",
 )
 """Functions that every backend has, with the signatures of ``reference.py``."""
 

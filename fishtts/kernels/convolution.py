@@ -8,6 +8,7 @@ codec.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fishtts.kernels import convolution_reference
 from fishtts.kernels.convolution_plans import ConvPlan, plan_conv, plan_unit
 from fishtts.kernels.convolution_reference import check_conv, new_signal
+from fishtts.kernels.launch import shared_limit
 from fishtts.kernels.signals import rounded, snake_of, store_rounded
 
 
@@ -147,14 +150,6 @@ def causal_conv_kernel(
 
 
 @triton.jit
-def _part_of(weight_ptr, first_n, first_k, SIZE: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    """A part [K, N] of square weights [SIZE, SIZE], turned over; zeros beyond them."""
-    n, k = first_n + tl.arange(0, N), first_k + tl.arange(0, K)
-    mask = (k < SIZE)[:, None] & (n < SIZE)[None, :]
-    return tl.load(weight_ptr + n[None, :] * SIZE + k[:, None], mask=mask, other=0.0)
-
-
-@triton.jit
 def _activated(acc, first_n, bias_ptr, alpha_ptr, SIZE: tl.constexpr, N: tl.constexpr):
     """Sums of channels from ``first_n`` on, with bias, activated; zero beyond the channels."""
     n = first_n + tl.arange(0, N)
@@ -169,7 +164,10 @@ def residual_unit_kernel(
     extra_desc,
     bias_ptr,
     inner_alpha_ptr,
-    pointwise_ptr,
+    pointwise_desc,
+    to_extra_desc,
+    from_extra_desc,
+    within_extra_desc,
     pointwise_bias_ptr,
     residual_ptr,
     alpha_ptr,
@@ -212,18 +210,16 @@ def residual_unit_kernel(
         if EXTRA_N:
             weight = extra_desc.load([BLOCK_N, tap * CHANNELS + k])
             extra = tl.dot(x, tl.trans(weight), extra)
-    kind = pointwise_ptr.dtype.element_ty
+    kind = wave_ptr.dtype.element_ty
     hidden = rounded(_activated(acc, 0, bias_ptr, inner_alpha_ptr, CHANNELS, BLOCK_N), kind)
-    out = tl.dot(hidden, _part_of(pointwise_ptr, 0, 0, CHANNELS, BLOCK_N, BLOCK_N))
+    out = tl.dot(hidden, tl.trans(pointwise_desc.load([0, 0])))
     if EXTRA_N:
         rest = rounded(
             _activated(extra, BLOCK_N, bias_ptr, inner_alpha_ptr, CHANNELS, EXTRA_N), kind
         )
-        out_rest = tl.dot(hidden, _part_of(pointwise_ptr, BLOCK_N, 0, CHANNELS, EXTRA_N, BLOCK_N))
-        out = tl.dot(rest, _part_of(pointwise_ptr, 0, BLOCK_N, CHANNELS, BLOCK_N, EXTRA_N), out)
-        out_rest = tl.dot(
-            rest, _part_of(pointwise_ptr, BLOCK_N, BLOCK_N, CHANNELS, EXTRA_N, EXTRA_N), out_rest
-        )
+        out_rest = tl.dot(hidden, tl.trans(to_extra_desc.load([BLOCK_N, 0])))
+        out = tl.dot(rest, tl.trans(from_extra_desc.load([0, BLOCK_N])), out)
+        out_rest = tl.dot(rest, tl.trans(within_extra_desc.load([BLOCK_N, BLOCK_N])), out_rest)
     at = first + tl.arange(0, BLOCK_M)
     _finish(
         out,
@@ -264,6 +260,13 @@ def _descriptor(matrix: Tensor, block: list[int]) -> Any:
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     return TensorDescriptor(matrix, list(matrix.shape), [matrix.shape[1], 1], block)
+
+
+def _parts_of(pointwise: Tensor, plan: ConvPlan) -> list[Any]:
+    """Descriptors of the four parts of square weights: between the tile's two halves."""
+    n, extra = plan.block_n, plan.extra_n
+    blocks = [[n, n], [extra, n], [n, extra], [extra, extra]]
+    return [_descriptor(pointwise, block) if min(block) else None for block in blocks]
 
 
 def run_causal_conv(
@@ -340,9 +343,14 @@ def causal_conv(
     keep: bool = True,
     out_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """See ``reference.causal_conv``."""
-    return run_causal_conv(
-        plan_conv(weight.shape[0], weight.shape[2]),
+    """See ``reference.causal_conv``. That one does what TMA cannot read: few, odd channels."""
+    num_out, taps, num_in = weight.shape
+    run = convolution_reference.causal_conv
+    if num_in * weight.itemsize % 16 == 0:
+        run = partial(
+            run_causal_conv, plan_conv(num_out, num_in, taps, shared_limit(signal.device))
+        )
+    return run(
         signal,
         weight,
         bias,
@@ -387,7 +395,7 @@ def run_residual_unit(
         _descriptor(matrix, [plan.extra_n, plan.block_k]) if plan.extra_n else None,
         bias,
         inner_alpha,
-        pointwise,
+        *_parts_of(pointwise, plan),
         pointwise_bias,
         residual,
         alpha,
@@ -427,7 +435,7 @@ def residual_unit(
     keep: bool = True,
 ) -> tuple[Tensor | None, Tensor]:
     """See ``reference.residual_unit``: one launch where a tile holds all channels, else two."""
-    plan = plan_unit(len(weight))
+    plan = plan_unit(len(weight), shared_limit(signal.device))
     if plan is not None:
         return run_residual_unit(
             plan,

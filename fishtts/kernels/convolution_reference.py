@@ -193,3 +193,47 @@ def residual_unit(
     )
     assert wave is not None
     return total, wave
+
+
+def check_depthwise(signal: Tensor, weight: Tensor, others: tuple[Tensor, ...]) -> int:
+    """Refuse operands that do not fit; gives the positions of the result.
+
+    Raises: ``ValueError`` naming the shapes.
+    """
+    fits = (
+        signal.ndim == 3
+        and weight.ndim == 2
+        and signal.is_contiguous()
+        and weight.is_contiguous()
+        and weight.dtype == torch.float32
+        and signal.shape[2] == weight.shape[1]
+        and signal.shape[1] >= len(weight)
+        and all(other.shape == weight.shape[1:] for other in others)
+    )
+    if not fits:
+        raise ValueError(
+            f"A signal {list(signal.shape)} does not go with depthwise weights"
+            f" {list(weight.shape)} {weight.dtype}, or these not with their biases and norms."
+        )
+    return signal.shape[1] - len(weight) + 1
+
+
+def depthwise_norm(
+    signal: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
+    eps: float,
+) -> Tensor:
+    """Convolve every channel by itself, then norm each position over its channels.
+
+    Shapes: signal [B, taps - 1 + T, C], weight float32 [taps, C], the others float32 [C] ->
+    [B, T, C] in the signal's type.
+    Rounds: once, at the end. Tolerance: the order of the sums.
+    """
+    length = check_depthwise(signal, weight, (bias, norm_weight, norm_bias))
+    y = bias.expand(signal.shape[0], length, -1)
+    for tap, factor in enumerate(weight):
+        y = torch.addcmul(y, signal[:, tap : tap + length].float(), factor)
+    return rounded(F.layer_norm(y, y.shape[2:], norm_weight, norm_bias, eps), signal.dtype)

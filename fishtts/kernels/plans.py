@@ -25,6 +25,18 @@ _REDUCE_BLOCKS = 0.5
 """What one further partial sum costs whoever arrives last, in column blocks: an estimate too."""
 
 
+_H200_PROCESSORS = 132
+_MEASURED = {
+    (6144, 2560): {16: (64, 2, 6, 4), 64: (64, 2, 6, 4), 128: (64, 1, 6, 4)},
+    (2560, 4096): {16: (64, 5, 6, 4), 64: (128, 6, 4, 8), 128: (64, 3, 6, 4)},
+    (19456, 2560): {16: (64, 1, 6, 4), 64: (128, 1, 4, 4), 128: (64, 1, 4, 4)},
+    (2560, 9728): {16: (64, 8, 6, 4), 64: (64, 6, 6, 4), 128: (64, 3, 6, 4)},
+}
+"""S2 Pro's products of FP8 tokens by (rows, columns), then by tokens in a tile: rows of a tile,
+splits, stages and warps. ``bench/kernels.py --sweep`` on an H200, within a layer, 2026-12-01: 48,
+66 and 78 us a layer, where the estimates below had 50, 80 and 115."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One way to run a product.
@@ -77,8 +89,13 @@ def plan_product(
     """
     tokens = 64 if deterministic else num_tokens
     block_m = _token_tile(tokens)
-    is_wide = tokens > 64 and num_rows >= 64 * gpu.num_processors
-    block_n = 128 if is_wide or block_m == 128 else 64
+    found = _MEASURED.get((num_rows, num_columns), {}).get(block_m)
+    is_measured = gpu.num_processors == _H200_PROCESSORS and gpu.has_tma and tokens <= 128
+    if found and is_measured and token_bytes == 1 and not deterministic:
+        block_n, splits, num_stages, num_warps = found
+        return Plan(block_n, block_m, splits, num_stages, num_warps, use_pdl=gpu.has_pdl)
+    # Tiles of 128 x 128 sums were slower at every size.
+    block_n = 64
     stage_bytes = BLOCK_K * (block_n + block_m * token_bytes)
     num_stages = stages_that_fit(block_n, block_m, token_bytes, gpu.shared_bytes)
     resident = max(1, min(4, gpu.processor_bytes // (num_stages * stage_bytes + _RESERVED_BYTES)))
@@ -89,7 +106,6 @@ def plan_product(
         block_m,
         splits,
         num_stages,
-        num_warps=8 if block_n > 64 else 4,
         use_tma=gpu.has_tma,
         use_token_tma=gpu.has_tma,
         use_pdl=gpu.has_pdl,
@@ -106,11 +122,11 @@ def stages_that_fit(
 
 def _token_tile(num_tokens: int) -> int:
     """Tokens in a tile: Triton's FP8 product on Hopper starts at 16. Up to 128 tokens weights are
-    read twice at most; beyond, arithmetic counts more than bytes."""
-    for tile in (16, 32):
+    read once."""
+    for tile in (16, 32, 64):
         if num_tokens <= tile:
             return tile
-    return 64 if num_tokens <= 128 else 128
+    return 128
 
 
 def _splits(num_tiles: int, num_blocks: int, slots: int) -> int:

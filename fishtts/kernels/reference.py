@@ -34,10 +34,12 @@ from fishtts.kernels.attention_reference import paged_prefill as paged_prefill
 from fishtts.kernels.checks import FP8, FP8_MAX, GROUP, MIN_AMAX, check_columns, check_shape
 from fishtts.kernels.convolution_reference import carry_context_ as carry_context_
 from fishtts.kernels.convolution_reference import causal_conv as causal_conv
+from fishtts.kernels.convolution_reference import depthwise_norm as depthwise_norm
 from fishtts.kernels.convolution_reference import residual_unit as residual_unit
 from fishtts.kernels.convolution_reference import snake as snake
 from fishtts.kernels.sampling_reference import draw_codes as draw_codes
 from fishtts.kernels.small_reference import norm_rope_store as norm_rope_store
+from fishtts.kernels.window_reference import window_attention_ as window_attention_
 
 MX_GROUP = 32
 

@@ -20,14 +20,16 @@ from fishtts.kernels.quantize import (
 )
 from fishtts.kernels.rms_norm import residual_rms_norm, residual_rms_norm_quantize
 from fishtts.kernels.sampling import draw_codes
-from fishtts.kernels.signals import carry_context_, snake
+from fishtts.kernels.signals import carry_context_, depthwise_norm, snake
 from fishtts.kernels.store_kv import norm_rope_store
+from fishtts.kernels.window_attention import window_attention_
 
 __all__ = [
     "bsgemm",
     "carry_context_",
     "causal_attention",
     "causal_conv",
+    "depthwise_norm",
     "draw_codes",
     "mxfp8_linear",
     "norm_rope_store",
@@ -45,4 +47,5 @@ __all__ = [
     "snake",
     "w8a16_linear",
     "w8a16_swiglu",
+    "window_attention_",
 ]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from fishtts.kernels.small_reference import Places
     from fishtts.models.paged import PagedKV
 
 _FAMILIES = {"fish_qwen3_omni": "fishtts.models.dual_ar"}
@@ -53,9 +54,12 @@ class FrameNet(Protocol):
 
 
 class FusedNet(FrameNet, Protocol):
-    """A decode step in fixed shapes; ``fishtts.models.dual_ar.fused`` has them."""
+    """Steps of fixed shapes; ``fishtts.models.dual_ar.fused`` has them."""
 
     def backbone(self, rows: Tensor, tables: Tensor, positions: Tensor) -> Tensor: ...
+    def prefill(
+        self, rows: Tensor, places: Places, lengths: Tensor, starts: Tensor, wanted: Tensor
+    ) -> Tensor: ...
 
 
 class Model(FrameNet, Protocol):

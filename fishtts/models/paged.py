@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fishtts.kernels.attention_reference import KVPages
 from fishtts.models.attention import attend, attend_masked
+from fishtts.models.transfer import to_device
 
 
 class Rotations(Protocol):
@@ -95,7 +96,7 @@ class PagedChunk:
 
     def __init__(self, pool: PagedKV, pages: Sequence[int], start: int) -> None:
         self._pool, self._start = pool, start
-        self._pages = torch.tensor(pages, device=pool.device)
+        self._pages = to_device(np.array(pages, np.int64), pool.device)
         self._places: Tensor | None = None
         self._end = start
 

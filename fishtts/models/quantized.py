@@ -24,6 +24,7 @@ from fishtts import kernels
 from fishtts.config import WEIGHT_FORMATS
 from fishtts.errors import ModelError, UsageError
 from fishtts.kernels import reference
+from fishtts.models import row_int8
 
 FORMATS = WEIGHT_FORMATS
 """``bsfp8``: weights in 128x128 blocks, activations in 1x128 groups. ``mxfp8``: both in 1x32 groups
@@ -206,9 +207,12 @@ class QuantizedFeedForward(nn.Module):
         return self.w2.multiply(self.w2.gated_operands(gate_up), dtype)
 
 
-def linear(x: Tensor, weight: Tensor | QuantizedLinear) -> Tensor:
-    """Multiply with a weight that is dense or FP8. x [..., K] -> [..., N]."""
-    return weight(x) if isinstance(weight, QuantizedLinear) else F.linear(x, weight)
+def linear(weight: Tensor | QuantizedLinear) -> Callable[[Tensor], Tensor]:
+    """Make a product ready to run, x [..., K] -> [..., N]: with a weight that is dense or FP8, or
+    dense and by nature int8."""
+    if isinstance(weight, QuantizedLinear):
+        return weight
+    return row_int8.product(weight) or (lambda x: F.linear(x, weight))
 
 
 def feed_forward(module: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -220,7 +224,7 @@ def feed_forward(module: nn.Module) -> Callable[[Tensor], Tensor]:
     def run(x: Tensor) -> Tensor:
         return F.linear(F.silu(F.linear(x, w1)).mul_(F.linear(x, w3)), w2)
 
-    return run
+    return row_int8.swiglu(w1, w2, w3) or run
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -48,15 +49,32 @@ def same(ours: Sequence[Made], theirs: Sequence[Made]) -> bool:
 class ScriptedExecutor:
     """No model: a request's frames are its seed and their number, its end is where its seed says.
 
-    It keeps what pages hold, so that it notices a page with another's content.
+    It keeps what pages hold, so that it notices a page with another's content. With a depth it is
+    as a GPU is: what it is asked for is done in that order, and looked at later.
     """
 
-    def __init__(self, capacity: Capacity) -> None:
-        self.capacity = capacity
+    def __init__(self, capacity: Capacity, depth: int = 0) -> None:
+        self.capacity, self.depth = capacity, depth
         self.content: dict[int, dict[int, bytes]] = {}
         self.num_prefilled = 0
+        self.num_wasted: Counter[int] = Counter()
+        self._ended: set[int] = set()
+        self._num_begun = self._num_asked = 0
 
-    def execute(self, batch: Batch) -> list[StepResult]:
+    def execute(self, batch: Batch) -> Iterator[StepResult]:
+        """Work a batch out at once; the results are for later."""
+        assert self._num_begun - self._num_asked <= self.depth, "too many in hand"
+        results = self._work_out(batch)
+        self._num_begun += 1
+        return self._handed_over(self._num_begun, results)
+
+    def _handed_over(self, number: int, results: list[StepResult]) -> Iterator[StepResult]:
+        self._num_asked += 1
+        assert self._num_asked == number, "asked in order, each once"
+        yield from results
+
+    def _work_out(self, batch: Batch) -> list[StepResult]:
+        assert batch.chunks or batch.decode, "nothing to do"
         assert len(batch.drawn) <= self.capacity.max_batch
         slots = [request.slot for request in batch.drawn]
         assert len(set(slots)) == len(slots), "two share a slot"
@@ -69,11 +87,18 @@ class ScriptedExecutor:
             at = request.num_computed - 1
             self._write(request, at, self._row(request, at - request.num_prompt).tobytes())
             self._check(request, request.num_computed)
-        return [StepResult(request, self._draw(request)) for request in batch.drawn]
+        return [StepResult(r, r.next_frame, self._draw(r)) for r in batch.drawn]
 
     def _draw(self, request: Request) -> np.ndarray | None:
         number = request.num_computed - request.num_prompt
-        return None if number == ends_at(request.params.seed) else self._row(request, number)
+        assert number < request.max_frames, "more than it may have"
+        if request.id in self._ended:
+            self.num_wasted[request.id] += 1
+            assert self.num_wasted[request.id] <= self.depth, f"{request.id} goes on and on"
+        is_end = number == ends_at(request.params.seed)
+        if is_end or number + 1 == request.max_frames:
+            self._ended.add(request.id)
+        return None if is_end else self._row(request, number)
 
     def _row(self, request: Request, number: int) -> np.ndarray:
         return np.array([7, request.params.seed, number])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fishtts.config import EngineConfig
 from fishtts.engine.draws import CountedNoise, Noise
 from fishtts.engine.engine import Engine
 from fishtts.engine.graphs import CapturedSteps, EagerSteps, Inputs, Program, Steps
-from fishtts.engine.request import FrameMade
+from fishtts.engine.request import Batch, FrameMade, StepResult
 from fishtts.engine.runner import Runner
 from fishtts.errors import FishTTSError
 from fishtts.models import FrameNet, LoadedModel, load_model
@@ -28,6 +29,7 @@ GREEDY = SamplingParams(temperature=1.0, top_p=1.0, top_k=1)
 TRACE = "trace.prompt"
 FEW_PAGES = 22
 """Less than a crowd of these needs, more than the longest of them."""
+DEPTHS = pytest.mark.parametrize("depth", [0, 1])
 
 
 def prompt(name: str = TRACE) -> Prompt:
@@ -40,8 +42,10 @@ def engine_of(
     *,
     num_pages: int = 0,
     noise: Noise | None = None,
+    depth: int | None = None,
 ) -> Engine:
-    return Engine(Runner(model, config, num_pages=num_pages, noise=noise), checked=True)
+    runner = Runner(model, config, num_pages=num_pages, noise=noise, depth=depth)
+    return Engine(runner, checked=True)
 
 
 def made_alone(asked: Asked, model: LoadedModel, config: EngineConfig = EngineConfig()) -> Made:  # noqa: B008
@@ -175,31 +179,35 @@ def exact() -> tuple[LoadedModel, list[Asked], list[Made]]:
 Exact = tuple[LoadedModel, list[Asked], list[Made]]
 
 
-def test_alone_is_in_a_crowd(exact: Exact) -> None:
+@DEPTHS
+def test_alone_is_in_a_crowd(exact: Exact, depth: int) -> None:
     model, asked, alone = exact
-    engine = engine_of(model)
+    engine = engine_of(model, depth=depth)
     assert same(run_all(engine, asked), alone)
     assert engine.metrics.rows_a_step > 3
     # What is known of their voices by now changes nothing either.
     assert same(run_all(engine, asked), alone)
 
 
-def test_chunked_is_whole(exact: Exact, monkeypatch: pytest.MonkeyPatch) -> None:
+@DEPTHS
+def test_chunked_is_whole(exact: Exact, monkeypatch: pytest.MonkeyPatch, depth: int) -> None:
     model, asked, alone = exact
     monkeypatch.setattr("fishtts.engine.scheduler.CHUNK", 16)
-    assert same(run_all(engine_of(model), asked), alone)
+    assert same(run_all(engine_of(model, depth=depth), asked), alone)
 
 
-def test_preempted_is_undisturbed(exact: Exact) -> None:
+@DEPTHS
+def test_preempted_is_undisturbed(exact: Exact, depth: int) -> None:
     model, asked, alone = exact
-    engine = engine_of(model, num_pages=FEW_PAGES)
+    engine = engine_of(model, num_pages=FEW_PAGES, depth=depth)
     assert same(run_all(engine, asked), alone)
     assert engine.metrics.num_preempted > 0, "the case must run out of pages"
 
 
-def test_arriving_late_changes_nothing(exact: Exact) -> None:
+@DEPTHS
+def test_arriving_late_changes_nothing(exact: Exact, depth: int) -> None:
     model, asked, alone = exact
-    engine = engine_of(model, EngineConfig(max_batch=3))
+    engine = engine_of(model, EngineConfig(max_batch=3), depth=depth)
     ids = [engine.add(*each) for each in asked[6:]]
     head = [engine.step() for _ in range(5)]
     ids += [engine.add(*each) for each in asked[:6]]
@@ -214,15 +222,15 @@ def test_arriving_late_changes_nothing(exact: Exact) -> None:
     assert same([made[n] for n in ids], alone[6:] + alone[:6])
 
 
-@pytest.mark.parametrize("kernels", [False, True])
-def test_programs_of_fixed_shapes_give_the_same(exact: Exact, kernels: bool) -> None:
+@pytest.mark.parametrize(("kernels", "depth"), [(False, 0), (False, 1), (True, 1)])
+def test_programs_of_fixed_shapes_give_the_same(exact: Exact, kernels: bool, depth: int) -> None:
     """The way of a GPU: rows of all lengths at once, filled up with rows that are nobody's."""
     model, asked, alone = exact
     steps, config = CountingSteps(), EngineConfig(kernels=kernels)
-    runner = Runner(model, config, steps=steps)
+    runner = Runner(model, config, steps=steps, depth=depth)
     assert same(run_all(Engine(runner, checked=True), asked), alone)
     assert steps.num_runs > 3 * len(steps.shapes), "few programs serve many steps"
-    runner = Runner(model, config, steps=CountingSteps(), num_pages=FEW_PAGES)
+    runner = Runner(model, config, steps=CountingSteps(), num_pages=FEW_PAGES, depth=depth)
     assert same(run_all(Engine(runner, checked=True), asked), alone)
 
 
@@ -240,6 +248,21 @@ class CountingSteps:
         self.shapes.add((key, *(each.shape for each in inputs)))
         self.num_runs += 1
         return program(*inputs)
+
+
+def test_deterministic_by_the_fused_ops_too() -> None:
+    """As on a GPU: programs of one number of rows, each for those who draw from as many ids."""
+    model, config = talkative(torch.bfloat16), EngineConfig(deterministic=True, kernels=True)
+    asked = [(built, replace(params, max_frames=5)) for built, params in crowd(model)[1:5]]
+    assert len({params.top_k.bit_length() for _, params in asked}) > 1, "the case has two widths"
+
+    def made(some: list[Asked], num_pages: int = 0) -> list[Made]:
+        steps = EagerSteps(torch.device("cpu"))
+        runner = Runner(model, config, steps=steps, num_pages=num_pages, depth=1)
+        return run_all(Engine(runner, checked=True), some)
+
+    alone = [made([each])[0] for each in asked[:2]]
+    assert same(made(asked[::-1])[::-1][:2], alone)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -265,9 +288,10 @@ def test_deterministic_is_the_same_to_the_last_bit(
     alone = [made_alone(each, model, config) for each in asked]
     assert same(run_all(engine_of(model, config), asked[::-1])[::-1], alone)
     assert same(run_all(engine_of(model, replace(config, max_batch=5)), asked), alone)
-    engine = engine_of(model, config, num_pages=FEW_PAGES)
-    assert same(run_all(engine, asked), alone)
-    assert engine.metrics.num_preempted > 0
+    for depth in (0, 1):
+        engine = engine_of(model, config, num_pages=FEW_PAGES, depth=depth)
+        assert same(run_all(engine, asked), alone)
+        assert engine.metrics.num_preempted > 0
 
 
 def test_slicing_the_head_does_not_change_the_noise() -> None:
@@ -340,6 +364,55 @@ def test_a_gpu_makes_the_frames_of_a_cpu(
     engine = Engine(runner, checked=True)
     assert same(run_all(engine, asked), alone)
     assert same(run_all(engine, asked[::-1])[::-1], alone)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_nothing_that_begins_a_step_waits_for_the_gpu(exact: Exact, dtype: torch.dtype) -> None:
+    """Neither as plain programs, in float64, nor by the kernels. And nothing is wrong for that:
+    requests come, give way while their frame is on its way, begin again and end."""
+    _, asked, alone = exact
+    steps = CapturingApart(torch.device("cuda"))
+    config = EngineConfig(kernels=dtype == torch.float32)
+    runner = Runner(talkative(dtype, "cuda"), config, num_pages=FEW_PAGES, steps=steps)
+    engine = Engine(WithoutWaiting(runner), checked=True)
+    for _ in range(2):
+        made = run_all(engine, asked)
+        assert dtype == torch.float32 or same(made, alone)
+    assert engine.metrics.num_preempted > 0
+
+
+class WithoutWaiting:
+    """A runner that fails where it begins a step and waits for the GPU."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.capacity, self.depth = runner.capacity, runner.depth
+        assert self.depth == 1
+        self._runner = runner
+
+    def execute(self, batch: Batch) -> Iterable[StepResult]:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return map(self._checked, self._runner.execute(batch))
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    def _checked(self, result: StepResult) -> StepResult:
+        """Pinned memory is made slowly: what is kept for long must not hold it."""
+        assert result.row is None or not torch.from_numpy(result.row).is_pinned()
+        return result
+
+
+class CapturingApart(CapturedSteps):
+    """Waits where it captures, which happens once."""
+
+    def _capture(self, program: Program, idle: Inputs) -> Any:
+        mode = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("default")
+        try:
+            return super()._capture(program, idle)
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the size of the process")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from fishtts.types import Prompt, SamplingParams
 from tests.engine.crowds import ScriptedExecutor, ends_at, run_all
 
 PAGE = 16
+DEPTHS = pytest.mark.parametrize("depth", [0, 1])
 
 
 def prompt_of(voice: int, shared: int, own: int, seed: int) -> Prompt:
@@ -54,6 +56,7 @@ arrivals = st.builds(
 )
 
 
+@DEPTHS
 @settings(max_examples=120, deadline=None)
 @given(
     coming=st.lists(arrivals, min_size=1, max_size=40),
@@ -62,9 +65,9 @@ arrivals = st.builds(
     budget=st.sampled_from([1, 64, CHUNK, 4096]),
 )
 def test_everybody_gets_their_frames_in_order_and_no_page_is_lost(
-    coming: list[Arrival], num_pages: int, max_batch: int, budget: int
+    depth: int, coming: list[Arrival], num_pages: int, max_batch: int, budget: int
 ) -> None:
-    executor = ScriptedExecutor(Capacity(num_pages, PAGE, max_batch, 2000))
+    executor = ScriptedExecutor(Capacity(num_pages, PAGE, max_batch, 2000), depth)
     engine = Engine(executor, budget=budget, checked=True)
     made: dict[int, list[int]] = {}
     ended: dict[int, str] = {}
@@ -112,14 +115,17 @@ def test_everybody_gets_their_frames_in_order_and_no_page_is_lost(
     assert engine.scheduler.num_running == engine.scheduler.num_waiting == 0
 
 
-def test_the_youngest_gives_way_and_the_oldest_is_never_held_up() -> None:
-    executor = ScriptedExecutor(Capacity(12, PAGE, 4, 2000))
+@DEPTHS
+def test_the_youngest_gives_way_and_the_oldest_is_never_held_up(depth: int) -> None:
+    executor = ScriptedExecutor(Capacity(12, PAGE, 4, 2000), depth)
     engine = Engine(executor, checked=True)
     ids = [
         engine.add(prompt_of(0, 0, 20, n), SamplingParams(seed=40, max_frames=100))
         for n in range(4)
     ]
     frames_of_oldest = 0
+    for _ in range(depth):
+        assert engine.step() == []
     while engine.has_work:
         made = {e.request_id for e in engine.step() if isinstance(e, FrameMade)}
         if frames_of_oldest < 40:
@@ -128,8 +134,57 @@ def test_the_youngest_gives_way_and_the_oldest_is_never_held_up() -> None:
     assert engine.metrics.num_preempted > 0, "the case must run out of pages"
 
 
-def test_a_voice_is_worked_out_once_for_many_lines() -> None:
-    executor = ScriptedExecutor(Capacity(400, PAGE, 8, 2000))
+def test_with_a_step_in_hand_an_ended_request_costs_one_more_row() -> None:
+    params = [SamplingParams(seed=12, max_frames=60), SamplingParams(seed=30, max_frames=20)]
+    rows = []
+    for depth in (0, 1):
+        engine = Engine(ScriptedExecutor(Capacity(40, PAGE, 4, 2000), depth), checked=True)
+        run_all(engine, [(prompt_of(0, 0, 10, each.seed), each) for each in params])
+        rows.append(engine.metrics.num_rows)
+    # The one that came to its end; the other's last frame is known beforehand.
+    assert rows[1] == rows[0] + 1
+
+
+def test_what_is_in_hand_is_work_though_nobody_wants_it() -> None:
+    engine = Engine(ScriptedExecutor(Capacity(40, PAGE, 4, 2000), depth=1), checked=True)
+    params = SamplingParams(seed=12, max_frames=60)
+    dropped = engine.add(prompt_of(0, 0, 20, 12), params)
+    assert engine.step() == []
+    engine.abort(dropped)
+    assert engine.has_work
+    assert engine.num_requests == 0
+    # Somebody else has its pages and its slot at once, and none of its frames.
+    [(codes, reason)] = run_all(engine, [(prompt_of(1, 0, 30, 9), replace(params, seed=9))])
+    assert (codes[0, 0], codes.shape[1], reason) == (9, 9, "eos")
+    assert not engine.has_work
+
+
+def test_who_gives_way_gets_the_frame_that_was_on_its_way() -> None:
+    """Or its end: then it ends while it waits, or has begun again."""
+    rng, seen = np.random.default_rng(1), Counter[str]()
+    for _ in range(200):
+        engine = Engine(ScriptedExecutor(Capacity(16, 4, 4, 2000), depth=1), checked=True)
+        asked = [
+            (prompt_of(0, 0, own, n), SamplingParams(seed=seed, max_frames=most))
+            for n, (own, most, seed) in enumerate(rng.integers(1, [30, 34, 41], (8, 3)).tolist())
+        ]
+        requests = [engine._requests[engine.add(*each)] for each in asked]
+        while engine.has_work:
+            before = [(r.num_preempted, r.next_frame, len(r.frames)) for r in requests]
+            ended = {e.request_id: e.stop_reason for e in engine.step() if isinstance(e, Finished)}
+            for request, (times, drawn, known) in zip(requests, before, strict=True):
+                if request.num_preempted > times and drawn > known:
+                    reason = ended.get(request.id, "goes on")
+                    assert len(request.frames) == known + (reason != "eos")
+                    seen[reason] += 1
+        for request, (_, params) in zip(requests, asked, strict=True):
+            assert len(request.frames) == min(ends_at(params.seed), params.max_frames)
+    assert min(seen["goes on"], seen["eos"], seen["limit"]) > 5
+
+
+@DEPTHS
+def test_a_voice_is_worked_out_once_for_many_lines(depth: int) -> None:
+    executor = ScriptedExecutor(Capacity(400, PAGE, 8, 2000), depth)
     engine = Engine(executor, budget=10_000, checked=True)
     asked = [(prompt_of(1, 200, 30, n), SamplingParams(seed=5, max_frames=5)) for n in range(20)]
     run_all(engine, asked)
@@ -151,8 +206,9 @@ def test_two_voices_that_differ_below_the_first_row_share_nothing() -> None:
     assert executor.num_prefilled == 2 * 74
 
 
-def test_a_long_prompt_does_not_hold_up_those_who_speak() -> None:
-    executor = ScriptedExecutor(Capacity(400, PAGE, 4, 4000))
+@DEPTHS
+def test_a_long_prompt_does_not_hold_up_those_who_speak(depth: int) -> None:
+    executor = ScriptedExecutor(Capacity(400, PAGE, 4, 4000), depth)
     engine = Engine(executor, budget=CHUNK, checked=True)
     first = engine.add(prompt_of(0, 0, 10, 1), SamplingParams(seed=40, max_frames=30))
     engine.step()
@@ -172,8 +228,9 @@ def test_what_can_never_fit_is_refused_at_once_with_both_numbers() -> None:
     assert not engine.has_work
 
 
-def test_a_request_ends_where_there_is_no_more_room() -> None:
-    engine = Engine(ScriptedExecutor(Capacity(10, PAGE, 4, 2000)), checked=True)
+@DEPTHS
+def test_a_request_ends_where_there_is_no_more_room(depth: int) -> None:
+    engine = Engine(ScriptedExecutor(Capacity(10, PAGE, 4, 2000), depth), checked=True)
     for max_frames in (0, 1000):
         [(codes, reason)] = run_all(
             engine, [(prompt_of(0, 0, 150, 1), SamplingParams(seed=40, max_frames=max_frames))]

@@ -69,10 +69,10 @@ def test_a_layer_is_the_references_product(dtype: torch.dtype) -> None:
         ),
     }
     for form in FORMATS:
-        out = linear(x, QuantizedLinear.from_dense(weight, form).weight)
+        out = linear(QuantizedLinear.from_dense(weight, form).weight)(x)
         assert (out.shape, out.dtype) == ((2, 3, 200), dtype)
         torch.testing.assert_close(out.flatten(0, 1), wanted[form], rtol=2.0**-7, atol=1e-4)
-    dense = linear(x.float(), weight)
+    dense = linear(weight)(x.float())
     assert torch.equal(dense, F.linear(x.float(), weight))
 
 

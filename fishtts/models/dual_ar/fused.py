@@ -193,7 +193,6 @@ class FusedDualAR:
         fast_pool = stacks[1].new_pages(max_rows, self._fast_page)
         turns = stacks[1].rotary.until(count)
         self._fast = FusedStack(fast, config.fast, turns, fast_pool.layers())
-        self._head = _head(net)
         # Row i of a pass has page i; of the first pass, in which a request has two rows, page i/2.
         own = torch.arange(2 * max_rows, dtype=torch.int32, device=device)
         self._both = Places(own % 2, (own // 2)[:, None].contiguous())
@@ -223,17 +222,17 @@ class FusedDualAR:
 
     def slow_logits(self, hidden: Tensor) -> Tensor:
         """As ``DualAR.slow_logits``."""
-        return F.linear(hidden, self._head)
+        return self._net.heads[0](hidden)
 
     def frame(self, hidden: Tensor, semantic: Tensor, draw: Draw) -> Tensor:
         """As ``DualAR.frame``."""
         fast, batch = self._net.audio_decoder, hidden.shape[0]
-        table, head = fast.embeddings.weight, fast.output.weight
+        table, head = fast.embeddings.weight, self._net.heads[1]
         codes = [semantic]
         pair = torch.stack((fast.project_in(hidden), F.embedding(semantic, table)), dim=1)
         last = self._fast(pair.flatten(0, 1), self._first(self._both, 2 * batch))[1::2]
         for k in range(1, self._config.num_codebooks):
-            codes.append(draw(k, F.linear(last, head)))
+            codes.append(draw(k, head(last)))
             if k + 1 < self._config.num_codebooks:
                 rows = self._first(self._single[k + 1], batch)
                 last = self._fast(F.embedding(codes[k], table), rows)
@@ -253,10 +252,3 @@ def fits(config: DualARConfig, pool: PagedKV) -> bool:
     sizes = (config.slow.head_dim, config.fast.head_dim)
     is_known = pool.dtype in (torch.bfloat16, torch.float16, torch.float32)
     return is_known and all(size >= 16 and size & (size - 1) == 0 for size in sizes)
-
-
-def _head(net: DualAR) -> Tensor:
-    """The rows of the output head that a semantic draw needs, the end's last [V + 1, E]."""
-    config, table = net.config, net.slow.embeddings.weight.detach()
-    semantic = table[config.semantic_begin : config.semantic_end + 1]
-    return torch.cat((semantic, table[config.end_id : config.end_id + 1]))

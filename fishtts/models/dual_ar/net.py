@@ -26,6 +26,9 @@ from fishtts.models.quantized import feed_forward, linear
 if TYPE_CHECKING:
     from fishtts.models.dual_ar.fused import FusedDualAR
 
+Product = Callable[[Tensor], Tensor]
+"""A weight ready to multiply with."""
+
 Draw = Callable[[int, Tensor], Tensor]
 """``draw(codebook, logits [B, V]) -> int64 [B]``."""
 
@@ -196,7 +199,7 @@ class Layer:
         attention = block.attention
         self.num_heads, self.num_kv_heads = config.n_head, config.n_local_heads
         self.head_dim = config.head_dim
-        self.wqkv, self.wo = attention.wqkv.weight, attention.wo.weight
+        self.wqkv, self.wo = linear(attention.wqkv.weight), linear(attention.wo.weight)
         self.feed_forward = feed_forward(block.feed_forward)
         self.attention_norm = Norm(block.attention_norm.weight, config.norm_eps)
         self.ffn_norm = Norm(block.ffn_norm.weight, config.norm_eps)
@@ -213,14 +216,14 @@ class Layer:
         q, k, v = self._project(self.attention_norm(x), turns)
         if only_last and x.shape[1] > 1:
             q, x = q[:, :, -1:], x[:, -1:]
-        x = x + linear(store.attend(at, q, k, v), self.wo)
+        x = x + self.wo(store.attend(at, q, k, v))
         return x + self.feed_forward(self.ffn_norm(x))
 
     def _project(self, x: Tensor, turns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries [B, H, T, D] and keys [B, G, T, D], and values [B, G, T, D]."""
         n, g = self.num_heads, self.num_kv_heads
         batch, length, _ = x.shape
-        heads = linear(x, self.wqkv).view(batch, length, n + 2 * g, self.head_dim).transpose(1, 2)
+        heads = self.wqkv(x).view(batch, length, n + 2 * g, self.head_dim).transpose(1, 2)
         qk, v = heads.split_with_sizes((n + g, g), 1)
         if self.head_norm is not None:
             qk = self.head_norm(qk)
@@ -312,6 +315,17 @@ class Stack:
         self._like = module.norm.weight
         self.rotary = RotaryTable(config, self._like.device)
 
+    @property
+    def heads(self) -> tuple[Product, Product]:
+        """The outputs ready to run: E to the semantic ids and the end (V + 1), and to codes (V)."""
+        if self._heads is None:
+            config, table = self.config, self.slow.embeddings.weight
+            semantic = table[config.semantic_begin : config.semantic_end + 1]
+            end = table[config.end_id : config.end_id + 1]
+            own = torch.cat((semantic, end)).detach()
+            self._heads = (linear(own), linear(self.audio_decoder.output.weight))
+        return self._heads
+
     def new_cache(self, batch: int, capacity: int) -> KVCache:
         """An empty cache for it."""
         return KVCache(self._config, batch, capacity, self._like)
@@ -352,11 +366,12 @@ class DualAR(nn.Module):
         self.text_model.model = SlowTransformer(config.slow)
         self.audio_decoder = FastTransformer(config.fast, config.num_codebooks, config.slow.dim)
         self._stacks: tuple[Stack, Stack] | None = None
+        self._heads: tuple[Product, Product] | None = None
         self.register_load_state_dict_post_hook(lambda net, _: net._forget())
 
     def _forget(self) -> None:
         """Drop what is derived from the weights: they move, or others take their place."""
-        self._stacks = None
+        self._stacks = self._heads = None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> DualAR:
         self._forget()
@@ -379,6 +394,17 @@ class DualAR(nn.Module):
                 Stack(self.audio_decoder, config.fast),
             )
         return self._stacks
+
+    @property
+    def heads(self) -> tuple[Product, Product]:
+        """The outputs ready to run: E to the semantic ids and the end (V + 1), and to codes (V)."""
+        if self._heads is None:
+            config, table = self.config, self.slow.embeddings.weight
+            semantic = table[config.semantic_begin : config.semantic_end + 1]
+            end = table[config.end_id : config.end_id + 1]
+            own = torch.cat((semantic, end)).detach()
+            self._heads = (linear(own), linear(self.audio_decoder.output.weight))
+        return self._heads
 
     def new_cache(self, batch: int, capacity: int) -> KVCache:
         """An empty cache of the transformer over time."""
@@ -429,10 +455,7 @@ class DualAR(nn.Module):
 
         Every other id would get -inf before the softmax, so leaving it out changes nothing.
         """
-        config, table = self.config, self.slow.embeddings.weight
-        semantic = table[config.semantic_begin : config.semantic_end + 1]
-        end = table[config.end_id : config.end_id + 1]
-        return torch.cat((F.linear(hidden, semantic), F.linear(hidden, end)), dim=-1)
+        return self.heads[0](hidden)
 
     def full_logits(self, hidden: Tensor) -> Tensor:
         """Logits of the whole vocabulary, unconstrained. [..., E] -> [..., vocabulary]."""
@@ -449,12 +472,12 @@ class DualAR(nn.Module):
             self.stacks[1],
             self.config.num_codebooks,
         )
-        table, head = fast.embeddings.weight, fast.output.weight
+        table, head = fast.embeddings.weight, self.heads[1]
         cache = stack.new_cache(hidden.shape[0], count)
         codes = [semantic]
         x = torch.stack((fast.project_in(hidden), F.embedding(semantic, table)), dim=1)
         for k in range(1, count):
             last = stack.norm(stack(x, cache, only_last=True)[:, -1])
-            codes.append(draw(k, F.linear(last, head)))
+            codes.append(draw(k, head(last)))
             x = F.embedding(codes[k], table)[:, None]
         return torch.stack(codes, dim=-1)
