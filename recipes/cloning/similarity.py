@@ -34,7 +34,7 @@ from fishtts.cloning.prepare import prepare
 from fishtts.cloning.reference_audio import encode_reference
 from fishtts.types import Audio, Voice
 from recipes.cloning.judge import LINE, Judge
-from recipes.minnow.evaluate import environment
+from recipes.minnow.records import environment
 from recipes.minnow.synthesise import HELD_OUT_VOICES
 from recipes.minnow.teacher_onnx import MAX_TOKENS, SAMPLE_RATE, Teacher
 
