@@ -315,17 +315,6 @@ class Stack:
         self._like = module.norm.weight
         self.rotary = RotaryTable(config, self._like.device)
 
-    @property
-    def heads(self) -> tuple[Product, Product]:
-        """The outputs ready to run: E to the semantic ids and the end (V + 1), and to codes (V)."""
-        if self._heads is None:
-            config, table = self.config, self.slow.embeddings.weight
-            semantic = table[config.semantic_begin : config.semantic_end + 1]
-            end = table[config.end_id : config.end_id + 1]
-            own = torch.cat((semantic, end)).detach()
-            self._heads = (linear(own), linear(self.audio_decoder.output.weight))
-        return self._heads
-
     def new_cache(self, batch: int, capacity: int) -> KVCache:
         """An empty cache for it."""
         return KVCache(self._config, batch, capacity, self._like)
