@@ -29,7 +29,7 @@ def test_products_are_those_of_the_floats(positions: int) -> None:
     assert (out.shape, out.dtype) == ((1, positions, 96), torch.float32)
     exact = x @ weight.t()
     # Rounded to bfloat16 where there are few: by 2^-9 at most, three times over.
-    if row_int8.is_few(x):
+    if row_int8.is_few(x) or (row_int8.is_some(x) and row_int8._has_tiles()):
         assert not torch.equal(out, exact)
         assert cosine_loss(out, exact) < 1e-5
     else:
@@ -40,7 +40,7 @@ def test_swiglu_is_that_of_the_floats() -> None:
     w1, w3, w2 = int8_weight(192, 128, 1), int8_weight(192, 128, 2), int8_weight(128, 192, 3)
     run = row_int8.swiglu(w1, w2, w3)
     assert run is not None
-    for positions in (1, 20):
+    for positions in (1, 20, 40):
         x = torch.randn(positions, 128)
         exact = (torch.nn.functional.silu(x @ w1.t()) * (x @ w3.t())) @ w2.t()
         assert cosine_loss(run(x), exact) < 1e-4
