@@ -7,6 +7,7 @@ object of reports by name. A process of its own, since the tests beside it inter
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -110,6 +111,16 @@ def _resources(cubin: bytes) -> tuple[int, int]:
         ).stdout
     usage = dict(re.findall(r"\b(REG|STACK|LOCAL):(\d+)", text))
     return int(usage["REG"]), int(usage["STACK"]) + int(usage["LOCAL"])
+
+
+def reports_of(module: str) -> dict[str, dict[str, Any]]:
+    """Run a module that prints its variants' reports, without the interpreter of the tests."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", module]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    return found
 
 
 def main() -> None:

@@ -5,17 +5,13 @@ Compiled, not run: that the machine code computes the right thing is for a GPU t
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 
 pytest.importorskip("triton")
 
 import triton
 
+from tests.kernels.compiling import reports_of
 from tests.kernels.variants import BLACKWELL, DATA_CENTRE_BLACKWELL, HOPPER, variants
 
 HAS_OLD_PTXAS = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9)
@@ -24,15 +20,7 @@ NAMES = [variant.name for variant in variants()]
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, dict]:
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.compiling"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return reports_of("tests.kernels.compiling")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 
 pytest.importorskip("triton")
 
 from tests.kernels.attention_variants import SHARED_BYTES
+from tests.kernels.compiling import reports_of
 from tests.kernels.convolution_variants import variants
 from tests.kernels.variants import HOPPER
 
@@ -20,15 +16,7 @@ VARIANTS = {variant.name: variant for variant in variants()}
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, dict]:
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.convolution_variants"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return reports_of("tests.kernels.convolution_variants")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
